@@ -1,0 +1,42 @@
+"""Keras optimizers run on each device's own copy of the variables.
+
+Stock Keras clips before the all-reduce, updates through `merge_call` and so cannot overwrite weights with
+their moving average, or accumulate, inside control flow. Here the gradient is summed first and then every
+device runs the optimizer's single-device code on its own copies, inside `update_non_slot`, where a
+distributed variable stands for the local copy.
+
+Private names: the methods by which `TFOptimizer` distributes what `BaseOptimizer` does on one device
+(`_apply_weight_decay`, `_backend_update_step`, `_overwrite_model_variables_with_average_value`,
+`_backend_increment_gradient_accumulators`), and `LossScaleOptimizer._tf_apply` against `_common_apply`.
+No public switch chooses between the two.
+"""
+
+import contextlib
+
+import keras
+from keras.src.backend.tensorflow.optimizer import TFOptimizer
+from keras.src.optimizers.base_optimizer import BaseOptimizer
+
+from tfdist.compat.patching import patched
+
+_DISTRIBUTED_METHODS = (
+    "_apply_weight_decay",
+    "_backend_update_step",
+    "_overwrite_model_variables_with_average_value",
+    "_backend_increment_gradient_accumulators",
+)
+
+
+@contextlib.contextmanager
+def single_device_updates():
+    """While it lasts, Keras optimizers update variables as they do without a strategy."""
+    replacements = [(TFOptimizer, name, BaseOptimizer.__dict__[name]) for name in _DISTRIBUTED_METHODS]
+    loss_scale = keras.optimizers.LossScaleOptimizer
+    replacements.append((loss_scale, "_tf_apply", loss_scale.__dict__["_common_apply"]))
+    with patched(replacements):
+        yield
+
+
+def inner_optimizer(optimizer):
+    """The optimizer that updates weights: what a `LossScaleOptimizer` wraps, or `optimizer` itself."""
+    return getattr(optimizer, "inner_optimizer", optimizer)
