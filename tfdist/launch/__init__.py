@@ -1,0 +1,1 @@
+"""Starting the processes of a cluster. Nothing in here imports TensorFlow."""
