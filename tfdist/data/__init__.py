@@ -1,0 +1,7 @@
+"""Data that every worker reads its own part of, in an order that no number of workers changes."""
+
+from tfdist.data.arrays import from_arrays
+from tfdist.data.base import Data
+from tfdist.data.convert import as_data
+
+__all__ = ["Data", "as_data", "from_arrays"]

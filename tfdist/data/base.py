@@ -1,0 +1,45 @@
+"""The contract between the sources of data and the loops that read them."""
+
+import abc
+
+
+class Data(abc.ABC):
+    """A finite or endless set of examples, cut into global batches. Immutable; makes no tensor before it is read.
+
+    An element is what Keras packs: `x`, `(x,)`, `(x, y)` or `(x, y, sample_weight)`, each a tensor or a nest of
+    dicts and tuples of tensors. The sequence of global batches never depends on the number of workers.
+    """
+
+    @property
+    @abc.abstractmethod
+    def examples(self) -> int | None:
+        """Examples in an epoch; None if that is unknown or endless."""
+
+    @property
+    @abc.abstractmethod
+    def element_spec(self):
+        """The nest of `tf.TensorSpec` of one batch; the leading dimension is None."""
+
+    @abc.abstractmethod
+    def steps_per_epoch(self, batch_size: int | None, drop_remainder: bool = False) -> int | None:
+        """Global batches in an epoch; None if that is unknown or endless."""
+
+    @abc.abstractmethod
+    def worker_batches(self, batch_size, share, *, first_step=0, drop_remainder=False, repeat=False):
+        """The `tf.data.Dataset` of what one worker reads.
+
+        Its elements are `(rows, batch)`: `rows`, an int64 scalar, counts the rows of the global batch; `batch` is the
+        element with the rows `share.bounds(rows)` of that batch. Where a worker has no row in a global batch it gets
+        one row all the same, which the step has to weigh with 0.
+
+        Args:
+            batch_size: rows of a full global batch.
+            share: the `tfdist.batching.Share` of the worker that reads.
+            first_step: global step to start at, counted from the first batch of epoch 0. Nothing before it is read.
+            drop_remainder: leave out the last global batch of an epoch if it is partial.
+            repeat: go on over the epochs for ever. Otherwise the data set ends with the epoch that holds `first_step`.
+
+        Raises:
+            BatchError: the batch size does not fit the data.
+            DataError: the data cannot be shared among several workers.
+        """
