@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 
 from tfdist.durations import Duration, read_duration
 from tfdist.errors import ConfigError
-from tfdist.schedules import AUTO_RULES, Decay, WarmUp, auto_rule, drop_warmup, has_schedule, make_schedule, scale
+from tfdist.scaling import AUTO_RULES
+from tfdist.schedules import Decay, WarmUp, auto_rule, drop_warmup, has_schedule, make_schedule, scale
 
 
 def rates(schedule, steps):
