@@ -9,8 +9,8 @@ import dataclasses
 import json
 from collections.abc import Mapping
 
-from tfdist import tf_config
-from tfdist.address import is_loopback, same_server, split_address
+from tfdist.cluster import tf_config
+from tfdist.cluster.address import is_loopback, same_server, split_address
 from tfdist.errors import ClusterError
 
 TRAINING_TYPES = ("chief", "worker", "ps")
@@ -50,7 +50,7 @@ class Cluster:
 
     @classmethod
     def from_tf_config(cls, text: str) -> "Cluster":
-        """Reads TF_CONFIG in every shape that schedulers write, see `tfdist.tf_config`. Raises: ClusterError."""
+        """Reads TF_CONFIG in every shape that schedulers write, see `tfdist.cluster.tf_config`. Raises: ClusterError."""
         return cls(*tf_config.read(text))
 
     def to_tf_config(self) -> str:
