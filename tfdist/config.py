@@ -1,0 +1,138 @@
+"""The settings of an experiment: frozen dataclasses that check themselves, without TensorFlow.
+
+`tfdist.config_file` reads them from a Python file and from `--config.a.b=value`. A wrong setting is refused with
+its value, the rule and the remedy.
+"""
+
+import dataclasses
+from collections.abc import Mapping
+
+from tfdist.durations import Duration
+from tfdist.errors import ConfigError
+from tfdist.fields import check_fields, choice, nearest, setting
+from tfdist.scaling import KINDS, RULES, Scaling, scale
+
+PRECISIONS = ("float32", "mixed_float16", "mixed_bfloat16")
+WRITERS = ("jsonl", "tensorboard", "console")
+
+# What each of Keras's optimizers takes beside the learning rate; a test compares it with Keras.
+OPTIMIZERS = {
+    "sgd": "momentum nesterov",
+    "adam": "beta_1 beta_2 epsilon amsgrad",
+    "adamw": "beta_1 beta_2 epsilon amsgrad",
+    "nadam": "beta_1 beta_2 epsilon",
+    "adamax": "beta_1 beta_2 epsilon",
+    "lamb": "beta_1 beta_2 epsilon",
+    "lion": "beta_1 beta_2",
+    "rmsprop": "rho momentum epsilon centered",
+    "adagrad": "initial_accumulator_value epsilon",
+    "adadelta": "rho epsilon",
+    "adafactor": "beta_2_decay epsilon_1 epsilon_2 clip_threshold relative_step",
+}
+_ANY_OPTIMIZER = "weight_decay clipnorm clipvalue global_clipnorm use_ema ema_momentum ema_overwrite_frequency"
+
+
+def optimizer_arguments(name: str) -> list[str]:
+    """What the settings of an optimizer may hold beside its name. Raises: ConfigError for an unknown optimizer."""
+    if name not in OPTIMIZERS:
+        raise ConfigError(f"optimizer.name={name!r}: {nearest(name, OPTIMIZERS)}")
+    return f"{OPTIMIZERS[name]} {_ANY_OPTIMIZER}".split()
+
+
+@dataclasses.dataclass(frozen=True)
+class Named:
+    """Something that is made by its name, a task or an optimizer; `arguments` are handed to its maker."""
+
+    name: str
+    arguments: Mapping[str, object] = dataclasses.field(default_factory=dict)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class LearningRate:
+    """The rate, how it follows the batch, its warm-up and its decay.
+
+    Attributes:
+        base: The rate that fits batches of `base_batch_size` rows.
+        rule: `linear`, `sqrt`, `none`, or `auto`: linear for SGD, sqrt for the Adam family.
+        warmup: Gradual warm-up, from `warmup_from`, or from the base rate where that is None.
+        schedule: What follows: `constant`; `cosine` and `polynomial` (of `power`), down to `end_factor` times the
+            peak at the end of the training; `step`, times `step_factor` at each of `boundaries`.
+    """
+
+    base: float = setting("the rate is a number above 0, for example 0.1.", lambda v: 0 < v < float("inf"))
+    base_batch_size: int = setting("the batch that the base rate fits is a whole number, 1 or more.", lambda v: v > 0)
+    rule: str = choice(RULES, "auto")
+    warmup: Duration = Duration(0, "steps")
+    warmup_from: float | None = setting(
+        "it is a rate, 0 or more, or None for the base.", lambda v: v is None or v >= 0, None
+    )
+    schedule: str = choice(KINDS, "constant")
+    end_factor: float = setting("it is a number from 0 to 1, times the peak rate.", lambda v: 0 <= v <= 1, 0.0)
+    power: float = setting("it is a number above 0; 1 is a straight line.", lambda v: 0 < v < float("inf"), 1.0)
+    boundaries: tuple[Duration, ...] = ()
+    step_factor: float = setting("it is a number above 0 and at most 1.", lambda v: 0 < v <= 1, 0.1)
+
+    def __post_init__(self):
+        check_fields(self, "learning_rate.")
+        if (self.schedule == "step") != bool(self.boundaries):
+            raise ConfigError(
+                f"learning_rate.boundaries={[str(b) for b in self.boundaries]} with schedule={self.schedule!r}: the "
+                'step schedule has boundaries and no other has. Write boundaries=("30 epochs", "60 epochs").'
+            )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Experiment:
+    """All settings of a run.
+
+    Attributes:
+        task: Import path of a module with `make_task(**arguments)`, see `tfdist.task`.
+        batch_size: Rows of a global batch, of all replicas of all workers together.
+        accumulate_steps: Micro-batches per replica and optimizer step.
+        validation_freq: Epochs between evaluations on the held-out data; 0: at the end alone.
+        writers: Where metrics go, once an epoch and, unless 0, every `log_every_steps` optimizer steps.
+        startup_timeout: Seconds to wait for the peers.
+    """
+
+    task: Named
+    batch_size: int = setting("the rows of a global batch are a whole number, 1 or more.", lambda v: v > 0)
+    epochs: int = setting("the epochs are a whole number, 1 or more.", lambda v: v > 0)
+    learning_rate: LearningRate
+    optimizer: Named = Named("sgd")
+    accumulate_steps: int = setting("it is a whole number of micro-batches, 1 or more.", lambda v: v > 0, 1)
+    precision: str = choice(PRECISIONS, "float32")
+    seed: int = setting("it is a whole number from 0 to 2^31 - 1.", lambda v: 0 <= v < 2**31, 0)
+    drop_remainder: bool = setting("it is True or False.", default=False)
+    validation_freq: int = setting("it is a whole number of epochs, or 0.", lambda v: v >= 0, 1)
+    writers: tuple[str, ...] = ("jsonl", "tensorboard")
+    log_every_steps: int = setting("it is a whole number of optimizer steps, or 0.", lambda v: v >= 0, 0)
+    startup_timeout: float = setting("it is a number of seconds above 0.", lambda v: 0 < v < float("inf"), 300.0)
+
+    def __post_init__(self):
+        check_fields(self)
+        self._check_optimizer()
+        for name in self.writers:
+            if name not in WRITERS:
+                raise ConfigError(f"writers={list(self.writers)}: {name!r} is none; {nearest(name, WRITERS)}")
+        if self.learning_rate.warmup.unit == "epochs" and self.learning_rate.warmup.amount >= self.epochs:
+            raise ConfigError(
+                f"learning_rate.warmup='{self.learning_rate.warmup}' with epochs={self.epochs}: the warm-up ends "
+                "before the training does. Shorten it or train for more epochs."
+            )
+        _ = self.scaling  # refuses a rule that the optimizer does not have
+
+    def _check_optimizer(self):
+        known = optimizer_arguments(self.optimizer.name)
+        for name, value in self.optimizer.arguments.items():
+            if name not in known:
+                raise ConfigError(
+                    f"optimizer.{name}: {self.optimizer.name} has no such setting; {nearest(name, known)}"
+                )
+            if not isinstance(value, (bool, int, float, type(None))):
+                raise ConfigError(f"optimizer.{name}={value!r}: it is a number, True, False or None.")
+
+    @property
+    def scaling(self) -> Scaling:
+        """The learning rate for the global batch."""
+        rate = self.learning_rate
+        return scale(rate.base, rate.base_batch_size, self.batch_size, rate.rule, self.optimizer.name)
