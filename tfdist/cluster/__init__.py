@@ -1,0 +1,5 @@
+"""`Cluster`: the tasks of a job and which of them this process is."""
+
+from tfdist.cluster.cluster import Cluster, task_name
+
+__all__ = ["Cluster", "task_name"]
