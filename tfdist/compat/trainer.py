@@ -104,3 +104,12 @@ def check_tracked(scope_values: dict, known: list) -> None:
             f"{len(lost)} variable(s) are updated by the model's forward pass or metrics but are not tracked by the "
             "model. Make each an attribute of a layer, of the model or of a metric."
         )
+
+
+def cache_of(model) -> dict:
+    """A place for traced steps that is forgotten with the model, or when the model is compiled again."""
+    token, cache = model.__dict__.get("_tfdist_steps", (None, {}))
+    if token is not compilation_of(model):
+        cache = {}
+        model.__dict__["_tfdist_steps"] = (compilation_of(model), cache)
+    return cache

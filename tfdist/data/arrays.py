@@ -87,6 +87,8 @@ def _weights_per_output(y, sample_weight):
 
 
 def _name(path) -> str:
+    if not path or not isinstance(path[0], int):
+        path = (0, *path)
     return ("x", "y", "sample_weight")[path[0]] + "".join(f"[{key!r}]" for key in path[1:])
 
 

@@ -1,0 +1,73 @@
+"""What `fit` refuses before it starts, with the remedy."""
+
+import keras
+import tensorflow as tf
+
+from tfdist.batching import Share
+from tfdist.compat import trainer
+from tfdist.compat.optimizers import inner_optimizer
+from tfdist.environments import read_cluster
+from tfdist.errors import BatchError, UnsupportedError, UserError
+
+
+def check_compiled(model, action: str) -> None:
+    """Raises UserError if the model was not compiled."""
+    if not model.compiled:
+        raise UserError(f"{action} of a model that is not compiled. Call model.compile(...) in the strategy's scope.")
+
+
+def check_strategy(model) -> None:
+    """Raises UserError if the model cannot be trained where it was made."""
+    strategy = model.distribute_strategy
+    if isinstance(strategy, tf.distribute.ParameterServerStrategy):
+        raise UnsupportedError("fit on parameter servers is not there yet. Use a synchronous strategy.")
+    cluster = read_cluster()
+    multiworker = isinstance(strategy, tf.distribute.MultiWorkerMirroredStrategy)
+    if cluster.num_workers > 1 and not cluster.is_evaluator and not multiworker:
+        raise UserError(
+            f"The environment describes {cluster.num_workers} workers, but the model was made outside of a multi-worker "
+            "strategy: each worker would train a model of its own. Make and compile it in "
+            "`with tfdist.make_strategy('multiworker').scope():`."
+        )
+
+
+def check_fit(model, share: Share, callbacks, accumulate_steps: int, smallest_batch: int) -> None:
+    """Raises UserError for what cannot be offered.
+
+    `smallest_batch`: rows of the smallest global batch.
+    """
+    check_compiled(model, "fit")
+    check_strategy(model)
+    if isinstance(accumulate_steps, bool) or not isinstance(accumulate_steps, int) or accumulate_steps < 1:
+        raise BatchError(f"accumulate_steps={accumulate_steps!r}: it counts micro-batches, an integer of 1 or above.")
+    if getattr(inner_optimizer(model.optimizer), "gradient_accumulation_steps", None):
+        raise UnsupportedError(
+            "The optimizer has gradient_accumulation_steps, which counts calls and not global batches. Leave it out and "
+            "give fit(accumulate_steps=...), with a batch_size that is that many times larger."
+        )
+    _check_custom_step(model, share, accumulate_steps, smallest_batch)
+    _check_callbacks(callbacks, share)
+
+
+def _check_custom_step(model, share: Share, accumulate_steps: int, smallest_batch: int) -> None:
+    if not trainer.overrides(model, "train_step"):
+        return
+    if accumulate_steps > 1:
+        raise UnsupportedError(
+            f"accumulate_steps={accumulate_steps} with a model that overrides train_step, which applies its gradients "
+            "itself. Use accumulate_steps=1, or override compute_loss instead of train_step."
+        )
+    if smallest_batch < share.replicas:
+        raise BatchError(
+            f"A global batch may have {smallest_batch} row(s) for {share.replicas} replicas, and a train_step of the "
+            "model's own cannot skip a replica without rows. Use drop_remainder=True or another batch size."
+        )
+
+
+def _check_callbacks(callbacks, share: Share) -> None:
+    for callback in keras.tree.flatten(callbacks or []):
+        if share.workers > 1 and isinstance(callback, keras.callbacks.BackupAndRestore):
+            raise UnsupportedError(
+                "keras.callbacks.BackupAndRestore on several workers: all of them would write and read one file. Leave "
+                "it out, or save with keras.callbacks.ModelCheckpoint, which the chief alone runs."
+            )

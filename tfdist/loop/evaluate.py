@@ -1,0 +1,56 @@
+"""`evaluate`."""
+
+from tfdist.data import as_data
+from tfdist.loop import checks, runner
+from tfdist.loop.callbacks import callback_list
+from tfdist.loop.drive import Driver
+from tfdist.loop.feed import Feed
+from tfdist.loop.pace import Pace
+from tfdist.strategy import share_of
+
+
+def evaluate(
+    model, x=None, y=None, batch_size=None, verbose="auto", sample_weight=None, steps=None, callbacks=None
+) -> dict:
+    """The loss and metrics of a compiled model on all of the data, each example counted once.
+
+    Call it on every worker alike. The arguments are those of `keras.Model.evaluate`; `x` and `batch_size` as in
+    `tfdist.fit`.
+
+    Returns:
+        Floats by name, the same on every worker.
+
+    Raises:
+        UserError: an argument that cannot work; the message says what to do.
+    """
+    checks.check_compiled(model, "evaluate")
+    checks.check_strategy(model)
+    evaluation = Evaluation(model, as_data(x, y, sample_weight), batch_size, steps)
+    chief = evaluation.feed.share.worker == 0
+    container = callback_list(
+        callbacks, model, is_chief=chief, verbose=verbose, history=False, epochs=1, steps=evaluation.feed.steps
+    )
+    return evaluation.run(container)
+
+
+class Evaluation:
+    """An evaluation that can be run again and again: after each epoch, say."""
+
+    def __init__(self, model, data, batch_size, steps=None):
+        share = share_of(model.distribute_strategy)
+        self.feed = Feed(data, batch_size, share, steps=steps)
+        runner.build(model, self.feed.batch_spec)
+        self._model = model
+        self._driver = Driver(
+            model, runner.evaluate_runner(model, share, self.feed.smallest_batch), self.feed, Pace(None), "test"
+        )
+
+    def run(self, callbacks) -> dict:
+        """Evaluates once, from the first example, with Keras's test hooks."""
+        self._model.stop_evaluating = False
+        callbacks.on_test_begin()
+        self._model.reset_metrics()
+        self.feed.start()
+        logs = self._driver.run_epoch(callbacks)
+        callbacks.on_test_end(logs)
+        return logs

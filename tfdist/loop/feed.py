@@ -1,0 +1,68 @@
+"""The batches of a run, epoch after epoch, for this worker."""
+
+import tensorflow as tf
+
+from tfdist.batching import Share
+from tfdist.data.class_weight import with_class_weight
+from tfdist.errors import DataError
+
+
+DEFAULT_BATCH_SIZE = 32
+"""Keras's default, for data that is not batched yet."""
+
+
+class Feed:
+    """What the loops read from `Data`: an iterator for each epoch and the number of its steps.
+
+    Data of known size is read by one iterator that goes on over the epochs, so that the next epoch's batches are
+    prepared while the last of this one train. Data of unknown size is read anew in every epoch.
+    """
+
+    def __init__(self, data, batch_size, share: Share, *, steps=None, drop_remainder=False, class_weight=None):
+        """`steps`: steps per epoch, None for all of the data."""
+        if batch_size is None and data.examples is not None:
+            batch_size = DEFAULT_BATCH_SIZE
+        self.data, self.batch_size, self.share = data, batch_size, share
+        self._drop, self._class_weight = drop_remainder, class_weight
+        self._size = data.steps_per_epoch(batch_size, drop_remainder)
+        self.steps = steps if steps is not None else self._size
+        self._iterator = None
+
+    @property
+    def batch_spec(self):
+        """Nested `tf.TensorSpec` of one batch."""
+        return self._batches(repeat=False, first_step=0).element_spec[1]
+
+    @property
+    def smallest_batch(self) -> int:
+        """A lower bound of the rows of a global batch."""
+        examples = self.data.examples
+        if examples is None or self.batch_size is None:
+            return 1
+        rest = examples % self.batch_size
+        return min(self.batch_size, examples) if not rest or self._drop else rest
+
+    def start(self, first_epoch: int = 0) -> None:
+        """Positions the feed at the first step of an epoch."""
+        if self.steps is None:
+            self._check_finite()
+            return
+        first_step = first_epoch * self.steps
+        self._iterator = iter(self._batches(repeat=self._size is not None, first_step=first_step))
+
+    def epoch(self):
+        """The iterator over `(rows, batch)` for the next epoch."""
+        return self._iterator if self.steps is not None else iter(self._batches(repeat=False, first_step=0))
+
+    def _batches(self, *, repeat: bool, first_step: int) -> tf.data.Dataset:
+        batches = self.data.worker_batches(
+            self.batch_size, self.share, first_step=first_step, drop_remainder=self._drop, repeat=repeat
+        )
+        return with_class_weight(batches, self._class_weight) if self._class_weight else batches
+
+    def _check_finite(self) -> None:
+        if self._batches(repeat=False, first_step=0).cardinality() == tf.data.INFINITE_CARDINALITY:
+            raise DataError(
+                "The data never ends and nothing says how long an epoch is. Give steps_per_epoch (or steps, "
+                "validation_steps)."
+            )

@@ -1,0 +1,109 @@
+"""`fit`."""
+
+import keras
+
+from tfdist.data import as_data
+from tfdist.data.split import split_validation
+from tfdist.errors import UserError
+from tfdist.loop import checks, runner
+from tfdist.loop.callbacks import callback_list
+from tfdist.loop.drive import Driver
+from tfdist.loop.evaluate import Evaluation
+from tfdist.loop.feed import Feed
+from tfdist.loop.pace import Pace
+from tfdist.strategy import share_of
+
+def fit(
+    model,
+    x=None,
+    y=None,
+    batch_size=None,
+    epochs=1,
+    verbose="auto",
+    callbacks=None,
+    validation_split=0.0,
+    validation_data=None,
+    shuffle=True,
+    class_weight=None,
+    sample_weight=None,
+    initial_epoch=0,
+    steps_per_epoch=None,
+    validation_steps=None,
+    validation_batch_size=None,
+    validation_freq=1,
+    *,
+    accumulate_steps=1,
+    drop_remainder=False,
+    steps_per_execution="auto",
+    seed=0,
+) -> keras.callbacks.History:
+    """Trains a compiled model under the strategy in whose scope it was made. Call it on every worker alike.
+
+    The arguments are those of `keras.Model.fit`, with these differences and additions.
+
+    Args:
+        x: a `tfdist.data.Data`; a tuple `(x, y)` or `(x, y, sample_weight)` of arrays; arrays of inputs, with `y`
+            beside them; or a `tf.data.Dataset` of global batches.
+        batch_size: rows of a global batch, over all replicas of all workers; 32 by default.
+        shuffle: whether arrays are shuffled, in an order drawn from `seed` and the epoch. Data and data sets bring
+            their own order.
+        accumulate_steps: micro-batches into which each replica cuts its rows, run one after the other, to save memory.
+            The result is that of the whole batch.
+        drop_remainder: leave out the last global batch of an epoch if it is partial.
+        steps_per_execution: steps per traced call; "auto" runs up to the next point where a callback looks.
+
+    Returns:
+        The history, with the same values on every worker.
+
+    Raises:
+        UserError: an argument that cannot work; the message says what to do.
+    """
+    (x, y, sample_weight), validation_data = split_validation((x, y, sample_weight), validation_split, validation_data)
+    data = as_data(x, y, sample_weight, shuffle=shuffle, seed=seed)
+    share = share_of(model.distribute_strategy)
+    feed = Feed(data, batch_size, share, steps=steps_per_epoch, drop_remainder=drop_remainder, class_weight=class_weight)
+    checks.check_fit(model, share, callbacks, accumulate_steps, feed.smallest_batch)
+    runner.build(model, feed.batch_spec)
+    validation = None
+    if validation_data is not None:
+        size = validation_batch_size or batch_size
+        validation = Evaluation(model, as_data(validation_data), size, validation_steps)
+    container = callback_list(
+        callbacks, model, is_chief=share.worker == 0, verbose=verbose, history=True, epochs=epochs, steps=feed.steps
+    )
+    steps = runner.train_runner(model, share, accumulate_steps, feed.smallest_batch)
+    training = Driver(model, steps, feed, Pace(_steps_per_call(steps_per_execution)), "train")
+    feed.start(initial_epoch)
+    _run_epochs(model, training, validation, container, range(initial_epoch, epochs), validation_freq)
+    return model.history
+
+
+def _run_epochs(model, training, validation, callbacks, epochs, validation_freq) -> None:
+    model.stop_training = False
+    callbacks.on_train_begin()
+    logs = None
+    for epoch in epochs:
+        model.reset_metrics()
+        callbacks.on_epoch_begin(epoch)
+        logs = training.run_epoch(callbacks)
+        if validation is not None and _is_due(epoch, validation_freq):
+            logs |= {f"val_{name}": value for name, value in validation.run(callbacks).items()}
+        callbacks.on_epoch_end(epoch, logs)
+        if training.agree_to_stop():
+            break
+    if isinstance(model.optimizer, keras.optimizers.Optimizer) and epochs:
+        model.optimizer.finalize_variable_values(model.trainable_weights)
+    callbacks.on_train_end(logs)
+
+
+def _steps_per_call(steps_per_execution) -> int | None:
+    if steps_per_execution == "auto":
+        return None
+    if not isinstance(steps_per_execution, int) or steps_per_execution < 1:
+        raise UserError(f"steps_per_execution={steps_per_execution!r}: give 'auto' or an integer of 1 or above.")
+    return steps_per_execution
+
+
+def _is_due(epoch: int, frequency) -> bool:
+    """Keras's rule: every `frequency` epochs, or at the epochs that it lists, counted from 1."""
+    return (epoch + 1) % frequency == 0 if isinstance(frequency, int) else epoch + 1 in frequency

@@ -1,0 +1,1 @@
+"""The traced train, evaluate and predict steps."""
