@@ -1,0 +1,6 @@
+"""Keras callbacks, usable in `tfdist.fit` and in plain `keras.Model.fit`."""
+
+from tfdist.callbacks.metrics_writer import MetricsWriter
+from tfdist.callbacks.warm_up import WarmUp
+
+__all__ = ["MetricsWriter", "WarmUp"]

@@ -1,0 +1,59 @@
+"""Metric output as text: a file with a JSON object a line, and the console."""
+
+import json
+import math
+import os
+import sys
+import time
+
+from tfdist.writers.writer import Writer
+
+
+class JsonlWriter(Writer):
+    """Appends one JSON object a line: `step`, `time` (seconds since 1970) and the scalars; null for NaN and infinity.
+
+    Args:
+        path: The file; its folder is made if need be.
+        clock: Gives the time of a line.
+    """
+
+    def __init__(self, path, clock=time.time):
+        self.path, self._clock, self._file = path, clock, None
+
+    def write_scalars(self, step, scalars):
+        values = {name: _finite(value) for name, value in scalars.items()}
+        self._opened().write(json.dumps({"step": int(step), "time": self._clock(), **values}) + "\n")
+
+    def flush(self):
+        if self._file is not None:
+            self._file.flush()
+
+    def close(self):
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+
+    def _opened(self):
+        if self._file is None:
+            os.makedirs(os.path.dirname(self.path) or ".", exist_ok=True)
+            self._file = open(self.path, "a", encoding="utf-8")  # noqa: SIM115
+        return self._file
+
+
+class ConsoleWriter(Writer):
+    """Prints one line a write, to standard output or to `stream`."""
+
+    def __init__(self, stream=None):
+        self._stream = stream
+
+    def write_scalars(self, step, scalars):
+        values = "  ".join(f"{name} {value:.4g}" for name, value in scalars.items())
+        print(f"step {step}  {values}", file=self._stream or sys.stdout)
+
+    def flush(self):
+        (self._stream or sys.stdout).flush()
+
+
+def _finite(value):
+    value = float(value)
+    return value if math.isfinite(value) else None
