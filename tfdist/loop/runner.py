@@ -79,5 +79,5 @@ def predict_function(model, share: Share):
                 for r in range(share.replicas_per_worker)
             ]
 
-        cache["predict", share] = function if model.run_eagerly else tf.function(function, autograph=False)
+        cache["predict", share] = function if model.run_eagerly else tf.function(function, autograph=False, reduce_retracing=True)
     return cache["predict", share]
