@@ -18,14 +18,14 @@ class Data(abc.ABC):
     @property
     @abc.abstractmethod
     def element_spec(self):
-        """The nest of `tf.TensorSpec` of one batch; the leading dimension is None."""
+        """The nest of `tf.TensorSpec` of one batch, the leading dimension None; None where the element has None."""
 
     @abc.abstractmethod
     def steps_per_epoch(self, batch_size: int | None, drop_remainder: bool = False) -> int | None:
         """Global batches in an epoch; None if that is unknown or endless."""
 
     @abc.abstractmethod
-    def worker_batches(self, batch_size, share, *, first_step=0, drop_remainder=False, repeat=False):
+    def worker_batches(self, batch_size, share, *, first_step=0, first_epoch=0, drop_remainder=False, repeat=False):
         """The `tf.data.Dataset` of what one worker reads.
 
         Its elements are `(rows, batch)`: `rows`, an int64 scalar, counts the rows of the global batch; `batch` is the
@@ -35,7 +35,9 @@ class Data(abc.ABC):
         Args:
             batch_size: rows of a full global batch.
             share: the `tfdist.batching.Share` of the worker that reads.
-            first_step: global step to start at, counted from the first batch of epoch 0. Nothing before it is read.
+            first_step: step to start at, counted from the first batch of `first_epoch`. It may lie in a later epoch,
+                unless the number of steps per epoch is unknown.
+            first_epoch: 0 makes `first_step` the global step. Data of unknown size needs it to start at a later epoch.
             drop_remainder: leave out the last global batch of an epoch if it is partial.
             repeat: go on over the epochs for ever. Otherwise the data set ends with the epoch that holds `first_step`.
 

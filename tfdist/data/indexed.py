@@ -54,7 +54,8 @@ class Indexed(Data):
     def element_spec(self):
         if not self.maps:
             return self.source.spec
-        return _mapped(tf.data.Dataset.range(1).map(self._one_row), self.maps, 1).element_spec[1]
+        spec = _mapped(tf.data.Dataset.range(1).map(self._one_row), self.maps, 1).element_spec[1]
+        return tf.nest.map_structure(lambda leaf: leaf if isinstance(leaf, tf.TensorSpec) else None, spec)
 
     def map(self, fn: Callable) -> "Indexed":
         """The same data with `fn` applied to each example, as `tf.data.Dataset.map` does: `fn(x, y)` for `(x, y)`.
@@ -69,8 +70,9 @@ class Indexed(Data):
     def steps_per_epoch(self, batch_size, drop_remainder=False) -> int:
         return self._plan(batch_size, drop_remainder).steps
 
-    def worker_batches(self, batch_size, share, *, first_step=0, drop_remainder=False, repeat=False):
+    def worker_batches(self, batch_size, share, *, first_step=0, first_epoch=0, drop_remainder=False, repeat=False):
         plan = self._plan(batch_size, drop_remainder)
+        first_step += first_epoch * plan.steps
         seed = int(self.seed) if self.shuffle else None
         indices = worker_indices(plan, share, first_step=first_step, repeat=repeat, seed=seed)
         if not self.maps:

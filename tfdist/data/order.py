@@ -5,8 +5,9 @@ Nothing is buffered to shuffle and nothing is skipped to start late: the state o
 
 import tensorflow as tf
 
-# Four rounds, TensorFlow's default, leave a bias that shows in the mix of a batch: at 60,000 examples the variance of a
-# class's count in a batch is a third too low, and neighbours differ in parity 42 times in 100. From six on there is none.
+# Four rounds, TensorFlow's default, leave a bias that shows in the mix of a batch: at 60,000 examples the variance of
+# a class's count in a batch is a third too low, and neighbours differ in parity 42 times in 100. From six on it is
+# gone.
 _ROUNDS = 8
 
 
@@ -24,8 +25,9 @@ def shuffled(positions, seed, epoch, examples):
     return tf.raw_ops.RandomIndexShuffle(index=positions, seed=key, max_index=last, rounds=_ROUNDS)
 
 
-def at_least_one(start, stop, rows):
-    """`(start, stop)` with one row of the batch in it even if the worker has none."""
+def at_least_one(bounds, rows):
+    """The `(start, stop)` of `bounds` with one row of the batch in it even if the worker has none."""
+    start, stop = bounds
     start = tf.minimum(start, rows - 1)
     return start, tf.maximum(stop, start + 1)
 
@@ -46,7 +48,7 @@ def worker_indices(plan, share, *, first_step, repeat, seed):
     def locate(step):
         epoch, begin = step // steps, step % steps * plan.batch_size
         rows = tf.minimum(tf.constant(plan.batch_size, tf.int64), plan.examples - begin)
-        start, stop = at_least_one(*share.bounds(rows), rows)
+        start, stop = at_least_one(share.bounds(rows), rows)
         positions = begin + tf.range(start, stop)
         return rows, positions if seed is None else shuffled(positions, seed, epoch, plan.examples)
 
