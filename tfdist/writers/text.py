@@ -55,5 +55,7 @@ class ConsoleWriter(Writer):
 
 
 def _finite(value):
+    if isinstance(value, int):
+        return value
     value = float(value)
     return value if math.isfinite(value) else None

@@ -1,0 +1,192 @@
+"""The door `python -m tfdist.train`: what it refuses and how, what it leaves, and what it does when a peer dies."""
+
+import json
+import os
+import pathlib
+import signal
+import subprocess
+import sys
+import time
+import zipfile
+
+import keras
+import numpy as np
+import pytest
+
+from tfdist.errors import ConfigError
+from tfdist.launch.local import local_clusters
+from tfdist.task import find_task, make_task
+from tfdist.train import main
+from tfdist.workdir import Workdir
+
+ROOT = pathlib.Path(__file__).parent.parent
+CONFIG = str(ROOT / "configs" / "digits.py")
+RATE = {"warmup": "1 epoch", "schedule": "step", "boundaries": "2 epochs"}
+SMALL = ["--config.epochs=3", "--config.task.width=4", *(f"--config.learning_rate.{k}={v}" for k, v in RATE.items())]
+
+
+def start(arguments, cluster=None, **kwargs):
+    environ = {**os.environ, "TF_CONFIG": cluster.to_tf_config() if cluster else "", "COLUMNS": "80"}
+    command = [sys.executable, "-m", "tfdist.train", *arguments]
+    return subprocess.Popen(
+        command, cwd=ROOT, env=environ, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, **kwargs
+    )
+
+
+def finish(processes, timeout=120):
+    """`(exit code, standard output, standard error)` of each; no process is left behind."""
+    try:
+        outputs = [process.communicate(timeout=timeout) for process in processes]
+        return [(process.returncode, *output) for process, output in zip(processes, outputs)]
+    finally:
+        for process in processes:
+            process.kill()
+
+
+def flags(workdir):
+    return [f"--config={CONFIG}", f"--workdir={workdir}"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "environ", "message"),
+    [
+        (["--config="], {}, "--config is not set. Give --config=PATH."),
+        (["--workdir="], {}, "--workdir is not set. Give --workdir=PATH."),
+        (["--strategy=mirored"], {}, "flag --strategy=mirored: value should be one of <auto|single|mirrored|"),
+        (["--stratgy=auto"], {}, "Unknown command line flag 'stratgy'. Did you mean: strategy ?"),
+        (["fast"], {}, "'fast' is no flag. Give --config, --workdir, --strategy and --config.NAME=VALUE."),
+        (["--config=configs/none.py"], {}, "--config=configs/none.py: there is no such file."),
+        (["--config.optimzer=adam"], {}, "optimzer: there is no such setting; did you mean 'optimizer'?"),
+        (
+            ["--config.task.name=examples.digit"],
+            {},
+            "task.name='examples.digit': there is no such module; did you mean",
+        ),
+        (["--config.task.name=exmples.digits"], {}, "task.name='exmples.digits': there is no such module; Start from"),
+        (["--workdir=/proc/none/digits"], {}, "--workdir=/proc/none/digits: No such file or directory."),
+        ([], {"TF_CONFIG": "{"}, "TF_CONFIG"),
+    ],
+)
+def test_wrong_input_ends_with_code_64_and_one_line(tmp_path, monkeypatch, capsys, arguments, environ, message):
+    monkeypatch.setenv("TF_CONFIG", "")
+    for name, value in environ.items():
+        monkeypatch.setenv(name, value)
+    with pytest.raises(SystemExit) as exit_:
+        main(["train", *flags(tmp_path), *arguments])
+    assert exit_.value.code == 64
+    line = capsys.readouterr().err
+    assert line.startswith("tfdist: ")
+    assert line.count("\n") == 1
+    assert message in line
+
+
+def test_wrong_setting_is_refused_before_tensorflow_starts(tmp_path):
+    command = [sys.executable, "-X", "importtime", "-m", "tfdist.train", *flags(tmp_path), "--config.epochs=0"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, check=False, text=True, timeout=60)
+    imported = {line.split("|")[-1].strip() for line in done.stderr.splitlines() if line.startswith("import time:")}
+    assert done.returncode == 64
+    assert "tfdist: epochs=0: the epochs are a whole number, 1 or more." in done.stderr
+    assert "tfdist.config" in imported
+    assert not {"tensorflow", "keras", "numpy"} & imported
+
+
+def test_evaluator_has_nothing_to_do(tmp_path, monkeypatch, capsys):
+    tasks = {"worker": ["localhost:1234"], "evaluator": ["localhost:1235"]}
+    monkeypatch.setenv("TF_CONFIG", json.dumps({"cluster": tasks, "task": {"type": "evaluator", "index": 0}}))
+    with pytest.raises(SystemExit) as exit_:
+        main(["train", *flags(tmp_path / "none")])
+    assert not exit_.value.code
+    assert "this task is an evaluator" in capsys.readouterr().out
+    assert not (tmp_path / "none").exists()
+
+
+def test_task_is_checked_for_its_arguments():
+    find_task("examples.digits")
+    with pytest.raises(ConfigError, match="make_task.width: int = 32.*unexpected keyword argument 'depth'"):
+        make_task("examples.digits", {"depth": 3})
+    with pytest.raises(ConfigError, match=r"has no make_task\(\)"):
+        make_task("examples", {})
+
+
+def test_file_in_workdir_appears_whole_or_not_at_all(tmp_path):
+    workdir = Workdir(str(tmp_path), writes=True)
+    workdir.write_json("config.json", {"a": 1})
+    with pytest.raises(TypeError, match="not JSON serializable"):
+        workdir.write_json("config.json", {"a": object()})
+    assert json.loads((tmp_path / "config.json").read_text()) == {"a": 1}
+    assert os.listdir(tmp_path) == ["config.json"]
+
+
+def test_workdir_of_other_workers_stays_untouched(tmp_path):
+    workdir = Workdir(str(tmp_path / "none"), writes=False)
+    workdir.write_json("config.json", {})
+    workdir.write_event("start")
+    workdir.save_model(None)
+    assert os.listdir(tmp_path) == []
+
+
+def check_left(workdir, printed):
+    """What a finished run leaves, and what it says about it."""
+    names = {"config.json", "events.jsonl", "metrics.jsonl", "model.keras", "tensorboard"}
+    assert set(os.listdir(workdir)) == names
+    config = json.loads((workdir / "config.json").read_text())
+    assert (config["epochs"], config["task"]) == (3, {"name": "examples.digits", "width": 4})
+    metrics = [json.loads(line) for line in (workdir / "metrics.jsonl").read_text().splitlines()]
+    assert [row["step"] for row in metrics] == [12, 24, 36]
+    assert {"loss", "accuracy", "val_loss", "learning_rate", "examples_per_second", "step_time"} < set(metrics[-1])
+    events = [json.loads(line) for line in (workdir / "events.jsonl").read_text().splitlines()]
+    assert [event["event"] for event in events] == ["start", "evaluation", "stop"]
+    assert metrics[-1]["val_accuracy"] == events[1]["accuracy"]
+    assert "learning rate 0.2: base 0.05 at batch 32, rule linear, global batch 128, warm-up 1 epochs" in printed
+    assert f"Held-out accuracy {events[1]['accuracy']:.4f}, loss {events[1]['loss']:.4f} on 360 examples" in printed
+    assert f"Results in {workdir}: model.keras" in printed
+    return events[1]
+
+
+@pytest.mark.process
+def test_two_workers_leave_what_one_device_leaves(tmp_path):
+    """The same program on one device and on two workers; a model that stock Keras loads and evaluates alike."""
+    alone = finish([start([*flags(tmp_path / "1"), *SMALL])])
+    assert alone[0][0] == 0, alone[0][2]
+    accumulated = [*SMALL, "--config.accumulate_steps=2", "--strategy=multiworker"]
+    both = finish([start([*flags(tmp_path / "2"), *accumulated], cluster) for cluster in local_clusters(2)])
+    assert [code for code, _, _ in both] == [0, 0], both
+    assert both[1][1] == ""
+    one, two = check_left(tmp_path / "1", alone[0][1]), check_left(tmp_path / "2", both[0][1])
+    assert two["loss"] == pytest.approx(one["loss"], rel=1e-4)
+
+    from examples.digits import Digits
+
+    models = [keras.models.load_model(tmp_path / name / "model.keras") for name in "12"]
+    for first, second in zip(*(model.get_weights() for model in models)):
+        np.testing.assert_allclose(first, second, rtol=1e-4, atol=1e-5)
+    task = Digits(4)
+    assert models[1].evaluate(task.x_held_out, task.y_held_out, verbose=0)[1] == pytest.approx(two["accuracy"])
+    assert float(models[1].optimizer.learning_rate) == pytest.approx(0.02)
+    with zipfile.ZipFile(tmp_path / "2" / "model.keras") as file:
+        assert "tfdist" not in file.read("config.json").decode()  # stock Keras has all that it needs
+
+
+@pytest.mark.process
+def test_lost_peer_ends_the_others_with_code_69(tmp_path):
+    arguments = [*flags(tmp_path), "--config.epochs=100000", "--config.writers=jsonl", "--config.task.width=4"]
+    chief, other = processes = [start(arguments, cluster, start_new_session=True) for cluster in local_clusters(2)]
+    try:
+        wait_for(tmp_path / "metrics.jsonl", chief)
+        other.send_signal(signal.SIGKILL)
+        code, _, error = finish([chief])[0]
+    finally:
+        for process in processes:
+            process.kill()
+            process.communicate()
+    assert code == 69, error
+    assert "tfdist: worker 0 lost a peer: " in error
+    assert not (tmp_path / "model.keras").exists()
+
+
+def wait_for(path, process, seconds=90):
+    deadline = time.monotonic() + seconds
+    while not path.exists():
+        assert process.poll() is None, process.communicate()
+        assert time.monotonic() < deadline, f"no {path} after {seconds} s"
+        time.sleep(0.2)

@@ -1,0 +1,128 @@
+"""A run from its settings: strategy, data, model, training, evaluation on the held-out data, and what it leaves."""
+
+import time
+
+import keras
+
+from tfdist.callbacks import MetricsWriter
+from tfdist.cluster import Cluster
+from tfdist.config import Experiment
+from tfdist.data import as_data
+from tfdist.errors import ConfigError
+from tfdist.loop import evaluate, fit
+from tfdist.schedules import Decay, drop_warmup, make_schedule
+from tfdist.strategy import make_strategy
+from tfdist.task import make_task
+from tfdist.workdir import Workdir
+from tfdist.writers import make_writer
+
+
+def run(experiment: Experiment, cluster: Cluster, workdir: Workdir, strategy_kind: str) -> dict:
+    """Trains and evaluates; every worker calls it alike, and the chief alone prints and writes.
+
+    Returns: the loss and the metrics on the held-out data.
+    """
+    say = print if cluster.is_chief else _say_nothing
+    started = time.monotonic()
+    strategy = make_strategy(strategy_kind, cluster, startup_timeout=experiment.startup_timeout)
+    workdir.write_event("start", workers=cluster.num_workers, replicas=strategy.num_replicas_in_sync)
+    keras.config.set_dtype_policy(experiment.precision)
+    keras.utils.set_random_seed(experiment.seed)
+    task = make_task(experiment.task.name, experiment.task.arguments)
+    train_data, held_out = _data(task.train_data(experiment.seed)), _data(task.eval_data())
+    schedule = _schedule(experiment, train_data)
+    say(f"{experiment.scaling}, warm-up {experiment.learning_rate.warmup}, then {experiment.learning_rate.schedule}")
+    with strategy.scope():
+        model = _compiled(task, experiment, schedule)
+    _train(model, experiment, train_data, held_out, workdir)
+    logs = evaluate(model, held_out, batch_size=experiment.batch_size, verbose=0)
+    workdir.write_event("evaluation", **logs)
+    drop_warmup(model.optimizer, schedule)
+    workdir.save_model(model)
+    workdir.write_event("stop", seconds=time.monotonic() - started)
+    say(_summary(logs, held_out, experiment, workdir, time.monotonic() - started))
+    return logs
+
+
+def _say_nothing(line):
+    """What the other workers do with the lines that the chief prints."""
+
+
+def _data(data):
+    return as_data(*data) if isinstance(data, tuple) else as_data(data)
+
+
+def _schedule(experiment, data):
+    """The learning rate of each optimizer step: here durations become steps."""
+    rate, peak = experiment.learning_rate, experiment.scaling.rate
+    steps = data.steps_per_epoch(experiment.batch_size, experiment.drop_remainder)
+    if steps is None:
+        raise ConfigError(
+            f"epochs={experiment.epochs}: the task's training data does not say how many steps an epoch has, so that "
+            "epochs mean nothing. Give data of a known length, for example tfdist.data.from_arrays."
+        )
+    return make_schedule(
+        peak,
+        total_steps=steps * experiment.epochs,
+        warmup_steps=rate.warmup.steps(steps),
+        start=min(rate.base, peak) if rate.warmup_from is None else rate.warmup_from,
+        decay=Decay(
+            kind=rate.schedule,
+            end_factor=rate.end_factor,
+            power=rate.power,
+            boundaries=tuple(boundary.steps(steps) for boundary in rate.boundaries),
+            step_factor=rate.step_factor,
+        ),
+    )
+
+
+def _compiled(task, experiment, schedule):
+    model = task.make_model()
+    model.compile(_optimizer(experiment.optimizer, schedule), **task.objective())
+    return model
+
+
+def _optimizer(settings, schedule):
+    kinds = {name.lower(): getattr(keras.optimizers, name) for name in dir(keras.optimizers)}
+    try:
+        return kinds[settings.name](learning_rate=schedule, **settings.arguments)
+    except ValueError as error:
+        raise ConfigError(f"optimizer={settings.name} with {dict(settings.arguments)}: {error}") from error
+
+
+def _train(model, experiment, data, held_out, workdir):
+    metrics = MetricsWriter(
+        make_writer(experiment.writers, workdir.path),
+        batch_size=experiment.batch_size,
+        examples=data.examples,
+        every_steps=experiment.log_every_steps or None,
+    )
+    fit(
+        model,
+        data,
+        batch_size=experiment.batch_size,
+        epochs=experiment.epochs,
+        callbacks=[metrics],
+        validation_data=held_out if experiment.validation_freq else None,
+        validation_freq=experiment.validation_freq or 1,
+        accumulate_steps=experiment.accumulate_steps,
+        drop_remainder=experiment.drop_remainder,
+    )
+
+
+def _summary(logs, held_out, experiment, workdir, seconds):
+    """The result in words, the accuracy first if there is one, and where the files lie."""
+    names = sorted(logs, key=lambda name: ("accuracy" not in name, name == "loss"))
+    values = ", ".join(f"{name} {logs[name]:.4f}" for name in names)
+    on = f"on {held_out.examples} examples " if held_out.examples else ""
+    files = {"jsonl": "metrics.jsonl", "tensorboard": "tensorboard/"}
+    left = [
+        "model.keras",
+        *(files[name] for name in experiment.writers if name in files),
+        "events.jsonl",
+        "config.json",
+    ]
+    return (
+        f"Held-out {values} {on}after {experiment.epochs} epochs ({seconds:.0f} s)\n"
+        f"Results in {workdir.path}: {', '.join(left)}"
+    )
