@@ -66,7 +66,7 @@ def _host(host: str, address: str) -> str:
     elif ":" in host:
         raise ClusterError(
             f"Address {address!r} has more than one colon: an IPv6 address stands in brackets. "
-            f"Write it as {join_address(host, 0)[:-1]}{address.rpartition(':')[2]}, or [{address}]:PORT if it has no port."
+            f"Write it as [{host}]:{address.rpartition(':')[2]}, or as [{address}]:2222 if this is no port."
         )
     elif not _HOST_NAME.fullmatch(host):
         raise ClusterError(f"Address {address!r}: {host!r} is neither a host name nor an IP address. Correct the host.")

@@ -9,7 +9,8 @@ understood beyond it, and who writes it:
   Vertex AI);
 * `master` for the chief, from before TensorFlow 1.13;
 * a job as a mapping index -> address, and `sparseCluster` for `cluster` (TFJob with dynamic workers):
-  a task is told of itself and of the parameter servers, the tasks left out have no address;
+  a worker is told of itself and of the parameter servers, a parameter server of itself alone, as a list of
+  one whatever its index; the tasks left out have no address;
 * an `evaluator` listed in the cluster or left out of it.
 """
 
@@ -19,23 +20,22 @@ import logging
 from tfdist.errors import ClusterError
 
 _log = logging.getLogger(__name__)
+# No job is that large; a wrong index in a sparse cluster must not fill the memory.
+_MOST_TASKS = 100_000
 
 
-def read(text: str) -> tuple[dict, str, int]:
-    """TF_CONFIG text -> `(tasks, task_type, task_index)` as `Cluster` takes them. Raises: ClusterError."""
+def read(text: str) -> dict:
+    """TF_CONFIG text -> the fields of a `Cluster`. Raises: ClusterError."""
     config = _parse(text)
     jobs = config.get("cluster") or config.get("sparseCluster") or {}
     _check_is(jobs, dict, "cluster", '{"worker": ["host:port", ...]}')
     tasks = {kind: _addresses(kind, listed) for kind, listed in jobs.items()}
     tasks = _rename_master({kind: addresses for kind, addresses in tasks.items() if addresses})
     kind, index = _own_task(config.get("task") or {}, tasks)
-    evaluators = tasks.pop("evaluator", None)
-    if kind == "evaluator" and evaluators and index >= len(evaluators):
-        raise ClusterError(
-            f"TF_CONFIG: this process is evaluator {index}, and the cluster lists {len(evaluators)}. "
-            "Correct task.index, or list the evaluator."
-        )
-    return tasks, kind, index
+    if "sparseCluster" in config and kind == "ps" and len(tasks.get("ps", ())) == 1:
+        tasks["ps"] = (None,) * index + tasks["ps"]
+    evaluators = tasks.pop("evaluator", ())
+    return {"tasks": tasks, "task_type": kind, "task_index": index, "evaluators": evaluators}
 
 
 def job(addresses) -> list | dict:
@@ -52,7 +52,7 @@ def _parse(text):
         config = json.loads(text)
     except json.JSONDecodeError as error:
         raise ClusterError(
-            f"TF_CONFIG is not JSON: {error.msg} at character {error.pos}, near {text[max(0, error.pos - 20) :][:40]!r}. "
+            f"TF_CONFIG is not JSON: {error.msg} at character {error.pos}, {text[max(0, error.pos - 20) :][:40]!r}. "
             "Quote names with double quotes and end lists without a comma."
         ) from None
     _check_is(config, dict, "TF_CONFIG", '{"cluster": {...}, "task": {...}}')
@@ -63,7 +63,7 @@ def _addresses(kind, listed):
     if listed is None:
         return ()
     if isinstance(listed, dict):
-        by_index = {_index(index, f"cluster.{kind}"): address for index, address in listed.items()}
+        by_index = {_index(index, f"an index of cluster.{kind}"): address for index, address in listed.items()}
         return tuple(by_index.get(index) for index in range(max(by_index, default=-1) + 1))
     if isinstance(listed, str):
         listed = [listed]
@@ -107,11 +107,10 @@ def _only_type(tasks):
 
 
 def _index(value, where):
-    if isinstance(value, int) and not isinstance(value, bool) and value >= 0:
-        return value
-    if isinstance(value, str) and value.strip().isascii() and value.strip().isdigit():
-        return int(value)
-    raise ClusterError(f"TF_CONFIG: {where} has index {value!r}. An index is a whole number from 0 up.")
+    number = int(value) if isinstance(value, str) and value.strip().isascii() and value.strip().isdigit() else value
+    if isinstance(number, bool) or not isinstance(number, int) or not 0 <= number < _MOST_TASKS:
+        raise ClusterError(f"TF_CONFIG: {where} is {value!r}. An index is a whole number in [0, {_MOST_TASKS}).")
+    return number
 
 
 def _check_is(value, kind, where, example):
