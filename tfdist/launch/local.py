@@ -19,7 +19,7 @@ def local_clusters(workers: int) -> list[Cluster]:
 
 
 def free_ports(count: int) -> list[int]:
-    """`count` different ports of this machine that nothing listens on now. Raises: ClusterError if there are too few."""
+    """`count` different ports of this machine that nothing listens on now. Raises: ClusterError if too few are."""
     ports = []
     for port in random.SystemRandom().sample(_PORTS, len(_PORTS)):
         if len(ports) == count:
