@@ -6,11 +6,16 @@ Not a test itself: `reference` and `distributed` run in processes of their own.
 import dataclasses
 import itertools
 
+import keras
+import numpy as np
+import strategies
+
+import tfdist
+
 OPTIMIZERS = ("sgd", "adam", "adamw")
 VARIATIONS = (
     "plain", "global_clipnorm", "clipnorm", "ema", "regularisers", "sample_weights", "class_weights", "two_outputs",
 )  # fmt: skip
-TOPOLOGIES = {"single": 1, "mirrored": 1, "multiworker2": 2, "multiworker3": 3}
 EXAMPLES = {"divides": 192, "partial": 203, "last_smaller_than_workers": 193}
 BATCH, EPOCHS = 24, 3
 
@@ -51,24 +56,17 @@ def reference(runs: list[Run]) -> list[dict]:
 
 def distributed(topology: str, runs: list[Run]) -> list[dict]:
     """What tfdist gives on this worker of `topology`."""
-    import tensorflow as tf
-
-    if topology == "mirrored":
-        cpu = tf.config.list_physical_devices("CPU")[0]
-        tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * 2)
-    from tfdist import loop, strategy as strategies
-
-    strategy = strategies.make_strategy(topology.rstrip("23"))
+    strategy = strategies.make(topology)
     results = []
     for run in runs:
         with strategy.scope():
             model = _model(run)
         (x, y), extras = _data(run), _extras(run)
-        history = loop.fit(
+        history = tfdist.fit(
             model, x, y, batch_size=BATCH, epochs=EPOCHS, shuffle=False, verbose=0, accumulate_steps=run.accumulate,
             **extras,
         )  # fmt: skip
-        results.append(_result(model, history, loop.evaluate(model, x, y, batch_size=50, verbose=0)))
+        results.append(_result(model, history, tfdist.evaluate(model, x, y, batch_size=50, verbose=0)))
     return results
 
 
@@ -77,8 +75,6 @@ def _result(model, history, logs) -> dict:
 
 
 def _model(run: Run):
-    import keras
-
     keras.utils.set_random_seed(1)
     regulariser = "l2" if run.variation == "regularisers" else None
     inputs = keras.Input((8,))
@@ -97,8 +93,6 @@ def _model(run: Run):
 
 
 def _optimizer(run: Run):
-    import keras
-
     options = {
         "global_clipnorm": {"global_clipnorm": 0.5},
         "clipnorm": {"clipnorm": 0.2},
@@ -112,8 +106,6 @@ def _optimizer(run: Run):
 
 
 def _data(run: Run):
-    import numpy as np
-
     rng = np.random.default_rng(0)
     n = EXAMPLES[run.batches]
     x, labels = rng.normal(size=(n, 8)).astype("float32"), rng.integers(0, 3, n)
@@ -123,8 +115,6 @@ def _data(run: Run):
 
 
 def _extras(run: Run) -> dict:
-    import numpy as np
-
     if run.variation == "sample_weights":
         return {"sample_weight": np.random.default_rng(1).uniform(0.2, 2.0, EXAMPLES[run.batches]).astype("float32")}
     return {"class_weight": {0: 0.5, 1: 2.0, 2: 1.3}} if run.variation == "class_weights" else {}

@@ -3,6 +3,7 @@
 import matrix
 import numpy as np
 import pytest
+import strategies
 
 from tfdist.testing import run_cluster
 
@@ -20,19 +21,19 @@ def full_reference():
 
 
 @pytest.mark.process
-@pytest.mark.parametrize("topology", matrix.TOPOLOGIES)
+@pytest.mark.parametrize("topology", strategies.WORKERS)
 def test_weights_equal_those_of_one_device(topology, small_reference):
     check(topology, matrix.small_runs(), small_reference, timeout=900)
 
 
 @pytest.mark.full
-@pytest.mark.parametrize("topology", matrix.TOPOLOGIES)
+@pytest.mark.parametrize("topology", strategies.WORKERS)
 def test_weights_equal_those_of_one_device_in_the_whole_matrix(topology, full_reference):
     check(topology, matrix.all_runs(), full_reference, timeout=7200)
 
 
 def check(topology, runs, expected, timeout):
-    workers = run_cluster(matrix.distributed, matrix.TOPOLOGIES[topology], (topology, runs), timeout=timeout)
+    workers = run_cluster(matrix.distributed, strategies.WORKERS[topology], (topology, runs), timeout=timeout)
     wrong = [problem for found in zip(runs, expected, *workers, strict=True) for problem in problems(*found)]
     assert not wrong, "\n".join(wrong)
 

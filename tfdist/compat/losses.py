@@ -20,6 +20,7 @@ from tfdist.compat.patching import patched
 
 _stock_reduce = loss_module.reduce_weighted_values
 _local = threading.local()
+_ROWS, _NOTHING = "rows", "nothing"
 
 
 @contextlib.contextmanager
@@ -71,24 +72,24 @@ def _weighed_reduce(values, sample_weight=None, mask=None, reduction="sum_over_b
     if state is None:
         return loss
     counts, rows_ratio = state
-    count = _divisor(values, sample_weight, mask, reduction)
+    divisor = _divisor(values, sample_weight, mask, reduction)
     if rows_ratio is None:
-        counts.append(count if tf.is_tensor(count) else None)
+        counts.append(divisor if tf.is_tensor(divisor) else None)
         return loss
     total = next(counts, None)
-    if count == "rows":
+    if divisor is _ROWS:
         return loss
-    share = 1.0 if count == "none" else tf.math.divide_no_nan(count, total)
+    share = 1.0 if divisor is _NOTHING else tf.math.divide_no_nan(divisor, total)
     return loss * tf.cast(share * rows_ratio, loss.dtype)
 
 
 def _divisor(values, sample_weight, mask, reduction):
-    """What Keras divides the sum of `values` by, up to a constant: "rows", "none", or a float32 scalar tensor."""
+    """What Keras divides the sum of `values` by, up to a constant: rows, nothing, or a float32 scalar tensor."""
     shape = values.shape
     if len(shape) == 0:
-        return "rows"
+        return _ROWS
     if reduction in (None, "none", "sum"):
-        return "none"
+        return _NOTHING
     if reduction == "mean_with_sample_weight" and (sample_weight is not None or mask is not None):
         weight = loss_module.apply_mask(sample_weight, mask, dtype="float32", reduction=reduction)
         return tf.reduce_sum(tf.cast(weight, tf.float32))
@@ -96,4 +97,4 @@ def _divisor(values, sample_weight, mask, reduction):
         return tf.reduce_sum(tf.cast(mask, tf.float32))
     if None in tuple(shape)[1:]:
         return tf.cast(tf.size(values), tf.float32)
-    return "rows"
+    return _ROWS

@@ -8,6 +8,7 @@ from tfdist.compat import trainer
 from tfdist.compat.optimizers import inner_optimizer
 from tfdist.environments import read_cluster
 from tfdist.errors import BatchError, UnsupportedError, UserError
+from tfdist.step.update import MIRRORING
 
 
 def check_compiled(model, action: str) -> None:
@@ -31,6 +32,25 @@ def check_strategy(model) -> None:
         )
 
 
+def check_scope(model) -> None:
+    """Raises UserError if a part of the compiled model was made outside of the model's strategy's scope.
+
+    Such variables are not mirrored: every replica would update the same one, and no error would say so.
+    """
+    extended = model.distribute_strategy.extended
+    if not isinstance(model.distribute_strategy, MIRRORING):
+        return
+    parts = [("model", model.variables), ("metrics", model.metrics_variables)]
+    parts += [(f"optimizer {optimizer.name!r}", optimizer.variables) for optimizer in trainer.optimizers_of(model)]
+    for part, variables in parts:
+        foreign = [variable.path for variable in variables if not extended.variable_created_in_scope(variable.value)]
+        if foreign:
+            raise UserError(
+                f"The {part} has variables made outside of the strategy's scope: {', '.join(foreign[:3])}. Make model, "
+                "optimizer and metrics, and call compile, inside `with strategy.scope():`."
+            )
+
+
 def check_fit(model, share: Share, callbacks, accumulate_steps: int, smallest_batch: int) -> None:
     """Raises UserError for what cannot be offered.
 
@@ -38,6 +58,7 @@ def check_fit(model, share: Share, callbacks, accumulate_steps: int, smallest_ba
     """
     check_compiled(model, "fit")
     check_strategy(model)
+    check_scope(model)
     if isinstance(accumulate_steps, bool) or not isinstance(accumulate_steps, int) or accumulate_steps < 1:
         raise BatchError(f"accumulate_steps={accumulate_steps!r}: it counts micro-batches, an integer of 1 or above.")
     if getattr(inner_optimizer(model.optimizer), "gradient_accumulation_steps", None):

@@ -7,15 +7,15 @@ import tensorflow as tf
 
 from tfdist.loop.feed import Feed
 from tfdist.loop.pace import Pace, steps_until_look
-from tfdist.loop.runner import Runner
-from tfdist.step.run import Outcome
+from tfdist.step.run import Outcome, Runner
 
 
 class Driver:
-    """Runs epochs of train or evaluate steps.
+    """Runs epochs of train or evaluate steps. Every worker must drive alike.
 
-    Every worker must drive alike. A worker whose callback wants to stop tells the others at the start of the next
-    call, which then runs no step anywhere: all stop after the same step.
+    At the start of each call the workers agree to run as many steps as the one that wants fewest: up to the next step
+    at which one of its callbacks looks, or none if one of its callbacks has decided to stop. So all workers stop after
+    the same step, though their callbacks and clocks may differ.
     """
 
     def __init__(self, model, runner: Runner, feed: Feed, pace: Pace, kind: str):
@@ -23,19 +23,21 @@ class Driver:
         self._model, self._runner, self._feed, self._pace, self._kind = model, runner, feed, pace, kind
         self._stop_flag = {"train": "stop_training", "test": "stop_evaluating"}[kind]
         self._step = 0
-        self._seconds_per_step = 0.0
         self._traced = False
 
     def run_epoch(self, callbacks) -> dict:
-        """Runs an epoch, or less if a worker stops. Returns the logs after its last step."""
+        """Runs an epoch, or less if a worker stops, with metrics from the start. Returns the logs of its last call."""
+        self._runner.reset()
         before, after = (getattr(callbacks, f"on_{self._kind}_batch_{when}") for when in ("begin", "end"))
         logs: dict = {}
-        for first, steps, call in self._calls(callbacks):
+        for first, call in self._calls(callbacks):
             before(first)
-            outcome = self._timed(call, steps)
-            if outcome is None:
+            outcome = self._timed(call)
+            steps = int(outcome.steps)
+            if steps == 0:
                 break
-            logs = outcome
+            self._step += steps
+            logs = {name: _plain(value) for name, value in outcome.logs.items()}
             after(first + steps - 1, logs)
             if self._stops and self._feed.share.workers == 1:
                 break
@@ -43,60 +45,50 @@ class Driver:
 
     def agree_to_stop(self) -> bool:
         """Whether any worker wants to stop, after whose word all want to."""
-        if self._feed.share.workers > 1:
-            self._heed(self._runner.agree(self._vote()).numpy())
+        if int(self._runner.agree(self._wanted(1))) == 0:
+            setattr(self._model, self._stop_flag, True)
         return self._stops
 
     @property
     def _stops(self) -> bool:
         return bool(getattr(self._model, self._stop_flag))
 
+    def _wanted(self, steps: int):
+        return tf.constant(0 if self._stops else steps, tf.int64)
+
     def _calls(self, callbacks):
-        """`(first step, steps, call)` of each traced call of the epoch."""
+        """`(first step, call)` for each traced call of the epoch."""
         if self._feed.steps is None or self._runner.has_logs:
             yield from self._single_calls()
             return
-        iterator, step = self._feed.epoch(), 0
-        while step < self._feed.steps:
-            left = self._feed.steps - step
+        iterator, start = self._feed.epoch(), self._step
+        while (first := self._step - start) < self._feed.steps:
+            left = self._feed.steps - first
             look = steps_until_look(callbacks.callbacks, self._step, self._kind) or left
-            steps = self._pace.steps(min(look, left))
-            yield step, steps, lambda n=steps: self._runner.many(iterator, tf.constant(n, tf.int64), self._vote())
-            step += steps
+            wanted = self._pace.steps(min(look, left))
+            yield first, lambda wanted=wanted: self._runner.many(iterator, self._wanted(wanted))
 
     def _single_calls(self):
         """One step a call: the data's end shows only when it ends, or the step returns logs of its own."""
         for step, (rows, batch) in enumerate(self._feed.epoch()):
-            yield step, 1, lambda rows=rows, batch=batch: self._one(rows, batch)
+            yield step, lambda rows=rows, batch=batch: self._one(rows, batch)
             if step + 1 == self._feed.steps:
                 return
 
     def _one(self, rows, batch) -> Outcome:
-        votes = self._runner.agree(self._vote())
-        return Outcome(votes, {} if votes[0] > 0 else self._runner.one(rows, batch))
+        steps = self._runner.agree(self._wanted(1))
+        return Outcome(steps, self._runner.one(rows, batch) if steps else {})
 
-    def _timed(self, call, steps: int) -> dict | None:
-        """The logs of a call; None if a worker had voted to stop and nothing was run."""
+    def _timed(self, call) -> Outcome:
+        """The outcome of a call, as NumPy values, and the pace of its steps taken in."""
         start = time.perf_counter()
-        outcome = call()
-        if self._heed(outcome.votes.numpy()):
-            return None
-        logs = keras.tree.map_structure(lambda value: value.numpy(), outcome.logs)
-        # The first call traces; its time says nothing about a step.
-        self._seconds_per_step = (time.perf_counter() - start) / steps if self._traced else 0.0
-        self._traced = True
-        self._step += steps
-        return {name: _plain(value) for name, value in logs.items()}
-
-    def _vote(self):
-        return tf.constant([float(self._stops), self._seconds_per_step], tf.float32)
-
-    def _heed(self, votes) -> bool:
-        """Takes in the sum of the workers' votes; returns whether to stop."""
-        self._pace.observe(float(votes[1]) / self._feed.share.replicas)
-        if votes[0] > 0:
+        outcome = keras.tree.map_structure(lambda value: value.numpy(), call())
+        if outcome.steps == 0:
             setattr(self._model, self._stop_flag, True)
-        return bool(votes[0] > 0)
+        elif self._traced:
+            self._pace.observe((time.perf_counter() - start) / int(outcome.steps))
+        self._traced = True  # The first call traces; its time says nothing about a step.
+        return outcome
 
 
 def _plain(value):

@@ -25,6 +25,7 @@ def evaluate(
     """
     checks.check_compiled(model, "evaluate")
     checks.check_strategy(model)
+    checks.check_scope(model)
     evaluation = Evaluation(model, as_data(x, y, sample_weight), batch_size, steps)
     chief = evaluation.feed.share.worker == 0
     container = callback_list(
@@ -41,15 +42,12 @@ class Evaluation:
         self.feed = Feed(data, batch_size, share, steps=steps)
         runner.build(model, self.feed.batch_spec)
         self._model = model
-        self._driver = Driver(
-            model, runner.evaluate_runner(model, share, self.feed.smallest_batch), self.feed, Pace(None), "test"
-        )
+        self._driver = Driver(model, runner.evaluate_runner(model, self.feed), self.feed, Pace(None), "test")
 
     def run(self, callbacks) -> dict:
         """Evaluates once, from the first example, with Keras's test hooks."""
         self._model.stop_evaluating = False
         callbacks.on_test_begin()
-        self._model.reset_metrics()
         self.feed.start()
         logs = self._driver.run_epoch(callbacks)
         callbacks.on_test_end(logs)

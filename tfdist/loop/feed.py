@@ -6,7 +6,6 @@ from tfdist.batching import Share
 from tfdist.data.class_weight import with_class_weight
 from tfdist.errors import DataError
 
-
 DEFAULT_BATCH_SIZE = 32
 """Keras's default, for data that is not batched yet."""
 

@@ -13,6 +13,7 @@ from tfdist.loop.feed import Feed
 from tfdist.loop.pace import Pace
 from tfdist.strategy import share_of
 
+
 def fit(
     model,
     x=None,
@@ -61,7 +62,9 @@ def fit(
     (x, y, sample_weight), validation_data = split_validation((x, y, sample_weight), validation_split, validation_data)
     data = as_data(x, y, sample_weight, shuffle=shuffle, seed=seed)
     share = share_of(model.distribute_strategy)
-    feed = Feed(data, batch_size, share, steps=steps_per_epoch, drop_remainder=drop_remainder, class_weight=class_weight)
+    feed = Feed(
+        data, batch_size, share, steps=steps_per_epoch, drop_remainder=drop_remainder, class_weight=class_weight
+    )
     checks.check_fit(model, share, callbacks, accumulate_steps, feed.smallest_batch)
     runner.build(model, feed.batch_spec)
     validation = None
@@ -71,7 +74,7 @@ def fit(
     container = callback_list(
         callbacks, model, is_chief=share.worker == 0, verbose=verbose, history=True, epochs=epochs, steps=feed.steps
     )
-    steps = runner.train_runner(model, share, accumulate_steps, feed.smallest_batch)
+    steps = runner.train_runner(model, feed, accumulate_steps)
     training = Driver(model, steps, feed, Pace(_steps_per_call(steps_per_execution)), "train")
     feed.start(initial_epoch)
     _run_epochs(model, training, validation, container, range(initial_epoch, epochs), validation_freq)
@@ -83,7 +86,6 @@ def _run_epochs(model, training, validation, callbacks, epochs, validation_freq)
     callbacks.on_train_begin()
     logs = None
     for epoch in epochs:
-        model.reset_metrics()
         callbacks.on_epoch_begin(epoch)
         logs = training.run_epoch(callbacks)
         if validation is not None and _is_due(epoch, validation_freq):

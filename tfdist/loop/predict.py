@@ -6,10 +6,14 @@ import tensorflow as tf
 
 from tfdist.batching import Share, part_start
 from tfdist.data import as_data
+from tfdist.errors import UnsupportedError
 from tfdist.loop import checks, runner
 from tfdist.loop.callbacks import callback_list
 from tfdist.loop.feed import Feed
+from tfdist.step.reduce import sum_over_replicas
 from tfdist.strategy import share_of
+
+_CHUNK_BYTES = 64 * 2**20
 
 
 def predict(model, x=None, batch_size=None, verbose="auto", steps=None, callbacks=None):
@@ -32,12 +36,11 @@ def predict(model, x=None, batch_size=None, verbose="auto", steps=None, callback
         callbacks, model, is_chief=share.worker == 0, verbose=verbose, history=False, epochs=1, steps=feed.steps
     )
     global_rows, outputs = _predict_own_rows(feed, runner.predict_function(model, share), container)
-    if share.replicas == 1:
-        return keras.tree.map_structure(lambda *batches: np.concatenate(batches), *outputs[0])
-    order = np.concatenate([_positions(global_rows, share.replicas, replica) for replica in range(share.replicas)])
-    inverse = np.argsort(order, kind="stable")
-    own = [_joined(batches, global_rows, share, replica) for replica, batches in enumerate(outputs)]
-    return keras.tree.map_structure(lambda *leaves: _gather(strategy, share, leaves)[inverse], *own)
+    first = share.worker * share.replicas_per_worker
+    positions = np.concatenate([_positions(global_rows, share.replicas, first + r) for r in range(len(outputs))])
+    own = [_joined(batches, global_rows, share, first + r) for r, batches in enumerate(outputs)]
+    merged = keras.tree.map_structure(lambda *parts: np.concatenate(parts), *own)
+    return keras.tree.map_structure(lambda leaf: _complete(strategy, share, positions, leaf, sum(global_rows)), merged)
 
 
 def _predict_own_rows(feed: Feed, function, callbacks):
@@ -71,25 +74,49 @@ def _positions(global_rows: list, replicas: int, replica: int):
 
 
 def _joined(batches: list, global_rows: list, share: Share, replica: int):
-    """One array per output: a local replica's outputs of all batches, without repeated rows."""
-    index = share.worker * share.replicas_per_worker + replica
+    """One array per output: a replica's outputs of all batches, without repeated rows."""
     counts = [
-        part_start(rows, share.replicas, index + 1) - part_start(rows, share.replicas, index) for rows in global_rows
+        part_start(rows, share.replicas, replica + 1) - part_start(rows, share.replicas, replica)
+        for rows in global_rows
     ]
     return keras.tree.map_structure(
         lambda *leaves: np.concatenate([leaf[:count] for leaf, count in zip(leaves, counts)]), *batches
     )
 
 
-def _gather(strategy, share: Share, leaves) -> np.ndarray:
-    """The local replicas' arrays and those of all other replicas, one behind the other by replica."""
-    first = share.worker * share.replicas_per_worker
-    values = strategy.experimental_distribute_values_from_function(
-        lambda context: tf.constant(leaves[int(context.replica_id_in_sync_group) - first])
-    )
+def _complete(strategy, share: Share, positions, own: np.ndarray, rows: int) -> np.ndarray:
+    """The outputs of all workers at their positions: each fills in its own, the rest is summed in."""
+    outputs = np.zeros((rows, *own.shape[1:]), own.dtype)
+    outputs[positions] = own
+    if share.workers == 1:
+        return outputs
+    numbers = outputs.astype(_summable(own.dtype))
+    chunk = max(1, _CHUNK_BYTES // max(1, numbers[:1].nbytes))
+    summed = [_sum_of_workers(strategy, share, numbers[i : i + chunk]) for i in range(0, rows, chunk)]
+    return np.concatenate(summed).astype(own.dtype)
 
-    @tf.function(autograph=False)
-    def gather(values):
-        return strategy.run(lambda value: tf.distribute.get_replica_context().all_gather(value, axis=0), args=(values,))
 
-    return strategy.experimental_local_results(gather(values))[0].numpy()
+def _summable(dtype) -> np.dtype:
+    """A dtype that all-reduce takes and that holds the values of `dtype`.
+
+    Raises:
+        UnsupportedError: `dtype` is not one of numbers or booleans.
+    """
+    if dtype.kind in "biu":
+        return np.dtype("int64")
+    if dtype.kind == "f" and dtype.itemsize >= 4:
+        return dtype
+    if dtype.kind == "f" or dtype.name == "bfloat16":
+        return np.dtype("float32")
+    raise UnsupportedError(f"predict gave {dtype}: on several workers outputs are numbers or booleans.")
+
+
+def _sum_of_workers(strategy, share: Share, array: np.ndarray) -> np.ndarray:
+    first_here = share.worker * share.replicas_per_worker
+
+    def own_or_zeros(context):
+        return tf.constant(array if int(context.replica_id_in_sync_group) == first_here else np.zeros_like(array))
+
+    values = strategy.experimental_distribute_values_from_function(own_or_zeros)
+    summed = strategy.run(lambda value: sum_over_replicas([value])[0], args=(values,))
+    return strategy.experimental_local_results(summed)[0].numpy()

@@ -1,22 +1,12 @@
 """A model's traced steps, made once and kept with the model."""
 
-from collections.abc import Callable
-from typing import NamedTuple
-
 import tensorflow as tf
 
 from tfdist.batching import Share
 from tfdist.compat import seeds, trainer
-from tfdist.step import custom, evaluate, run, train
-
-
-class Runner(NamedTuple):
-    """The calls of `step.run.make_runner`; `has_logs`: the model's own step returns logs, so that it runs one by one."""
-
-    many: Callable
-    one: Callable
-    agree: Callable
-    has_logs: bool
+from tfdist.loop.feed import Feed
+from tfdist.step import custom, evaluate, train
+from tfdist.step.run import Runner, make_runner
 
 
 def build(model, batch_spec) -> None:
@@ -26,9 +16,10 @@ def build(model, batch_spec) -> None:
             trainer.build(model, batch_spec)
 
 
-def train_runner(model, share: Share, accumulate_steps: int, smallest_batch: int) -> Runner:
+def train_runner(model, feed: Feed, accumulate_steps: int) -> Runner:
     """The runner of the train step."""
-    may_be_empty = smallest_batch < share.replicas * accumulate_steps
+    share = feed.share
+    may_be_empty = feed.smallest_batch < share.replicas * accumulate_steps
 
     def make(generator):
         if trainer.overrides(model, "train_step"):
@@ -37,29 +28,30 @@ def train_runner(model, share: Share, accumulate_steps: int, smallest_batch: int
             model, share, generator, accumulate_steps=accumulate_steps, may_be_empty=may_be_empty
         )
 
-    return _cached(model, ("train", share, accumulate_steps, may_be_empty), make, "train_step")
+    return _cached(model, feed, ("train", accumulate_steps, may_be_empty), make, "train_step")
 
 
-def evaluate_runner(model, share: Share, smallest_batch: int) -> Runner:
+def evaluate_runner(model, feed: Feed) -> Runner:
     """The runner of the evaluate step."""
-    may_be_empty = smallest_batch < share.replicas
+    share = feed.share
+    may_be_empty = feed.smallest_batch < share.replicas
 
     def make(generator):
         if trainer.overrides(model, "test_step"):
             return evaluate.make_custom_evaluate_step(model, share, generator)
         return evaluate.make_evaluate_step(model, share, generator, may_be_empty=may_be_empty)
 
-    return _cached(model, ("evaluate", share, may_be_empty), make, "test_step")
+    return _cached(model, feed, ("evaluate", may_be_empty), make, "test_step")
 
 
-def _cached(model, key, make, stock_step: str) -> Runner:
+def _cached(model, feed: Feed, key, make, stock_step: str) -> Runner:
     cache = trainer.cache_of(model)
+    key = (*key, feed.share, str(feed.batch_spec))
     if key not in cache:
-        strategy = model.distribute_strategy
-        with strategy.scope():
+        with model.distribute_strategy.scope():
             generator = seeds.global_generator()
         has_logs = trainer.overrides(model, stock_step)
-        cache[key] = Runner(*run.make_runner(model, strategy, make(generator), has_logs=has_logs), has_logs)
+        cache[key] = make_runner(model, feed.share, make(generator), feed.batch_spec, has_logs=has_logs)
     return cache[key]
 
 
@@ -79,5 +71,7 @@ def predict_function(model, share: Share):
                 for r in range(share.replicas_per_worker)
             ]
 
-        cache["predict", share] = function if model.run_eagerly else tf.function(function, autograph=False, reduce_retracing=True)
+        cache["predict", share] = (
+            function if model.run_eagerly else tf.function(function, autograph=False, reduce_retracing=True)
+        )
     return cache["predict", share]

@@ -3,7 +3,7 @@
 import tensorflow as tf
 
 from tfdist.batching import Share
-from tfdist.compat import seeds, trainer
+from tfdist.compat import seeds
 from tfdist.step.custom import average_logs
 from tfdist.step.forward import forward, keep_if_empty, loss_totals
 from tfdist.step.parts import replica_batch
@@ -41,7 +41,7 @@ def make_custom_evaluate_step(model, share: Share, seed_generator):
 
 
 def make_predict_step(model, share: Share, seed_generator):
-    """`(global_rows, worker_batch)` -> the outputs of `model.predict_step` for the rows of the replica, or for one row if it has none."""
+    """`(global_rows, worker_batch) -> outputs` of `model.predict_step`, for one row if the replica has none."""
 
     def replica_step(global_rows, worker_batch):
         seeds.share_global_generator(seed_generator)

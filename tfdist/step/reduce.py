@@ -15,7 +15,7 @@ def sum_over_replicas(tensors: list) -> list:
     same bits.
     """
     context = tf.distribute.get_replica_context()
-    if context.num_replicas_in_sync == 1:
+    if context.num_replicas_in_sync == 1 or not tensors:
         return list(tensors)
     summed: list = [None] * len(tensors)
     buckets = _buckets(tensors)

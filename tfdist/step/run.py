@@ -1,63 +1,99 @@
 """Many steps in one traced call, on all replicas, and what the workers agree on in between."""
 
 import contextlib
+from collections.abc import Callable
 from typing import NamedTuple
 
 import keras
 import tensorflow as tf
 
+from tfdist.batching import Share
 from tfdist.compat.losses import losses_as_on_one_device
 from tfdist.compat.seeds import seeds_by_replica
 from tfdist.step.custom import synchronised_optimizers
 from tfdist.step.reduce import sum_over_replicas
 
-class Outcome(NamedTuple):
-    """What a call returns: the sum of the replicas' votes (a float32 vector), and the logs (scalars by name)."""
 
-    votes: tf.Tensor
+class Outcome(NamedTuple):
+    """What a call of many steps returns: how many it ran (int64 scalar), and the logs after them (scalars by name)."""
+
+    steps: tf.Tensor
     logs: dict
 
 
-def make_runner(model, strategy, replica_step, *, has_logs: bool):
-    """Calls that run `replica_step` on all replicas of all workers.
+class Runner(NamedTuple):
+    """Calls on all replicas of all workers. Every worker must make the same ones, in the same order.
 
-    Args:
-        has_logs: whether the step returns logs; else they are the results of the model's metrics.
-
-    Returns:
-        `(many, one, agree)`. `many(iterator, steps, vote)` takes `steps` (int64 scalar tensor) batches from the
-        iterator, none if a vote, whose first number is 1.0 to stop and else 0.0, says so; `one(rows, batch)` takes a batch that the caller has read. Both
-        return an `Outcome`. `agree(vote)` returns the sum of the votes. Every worker must make the same calls with the
-        same `steps`.
+    Attributes:
+        many: `(iterator, steps) -> Outcome`: takes as many batches from the iterator as the worker that wants fewest
+            (int64 scalar tensor); none if one wants to stop.
+        one: `(rows, batch) -> logs`: takes a batch that the caller has read.
+        agree: `steps -> steps`: what the worker that wants fewest wants.
+        reset: `() -> None`: sets the model's metrics to their start.
+        has_logs: whether the step returns logs of its own, so that steps run one by one.
     """
 
-    def many(iterator, steps, vote):
+    many: Callable
+    one: Callable
+    agree: Callable
+    reset: Callable
+    has_logs: bool
+
+
+def make_runner(model, share: Share, replica_step, batch_spec, *, has_logs: bool) -> Runner:
+    """The calls that run `replica_step`.
+
+    Each is traced once, whatever the shapes of a worker's batches: the keys by which collective operations find each
+    other are counted while tracing, so that a worker that traces once more than another would hang.
+
+    Args:
+        share: this worker's share of a batch.
+        batch_spec: nested `tf.TensorSpec` of the batches of all workers.
+        has_logs: whether the step returns logs; else they are the results of the model's metrics.
+    """
+    strategy = model.distribute_strategy
+
+    def many(iterator, steps):
         with _tracing(model, strategy):
-            votes = sum_of_workers(strategy, vote)
-            steps = tf.where(votes[0] > 0, tf.zeros_like(steps), steps)
+            steps = fewest(strategy, share, steps)
 
             def body(step):
                 strategy.run(replica_step, args=next(iterator))
                 return (step + 1,)
 
             tf.while_loop(lambda step: step < steps, body, (tf.zeros_like(steps),), parallel_iterations=1)
-            return Outcome(votes, metric_results(model, strategy))
+            return Outcome(steps, metric_results(model, strategy))
 
     def one(rows, batch):
         with _tracing(model, strategy):
             logs = _first(strategy, strategy.run(replica_step, args=(rows, batch)))
             return logs if has_logs else metric_results(model, strategy)
 
-    def agree(vote):
-        return sum_of_workers(strategy, vote)
+    def agree(steps):
+        return fewest(strategy, share, steps)
 
-    calls = (many, one, agree)
-    return tuple(call if model.run_eagerly else tf.function(call, autograph=False) for call in calls)
+    def reset():
+        # In a replica: outside of it, assigning a metric's variable ends in an all-reduce of its value.
+        strategy.run(model.reset_metrics)
+
+    rows_spec = tf.TensorSpec((), tf.int64)
+    return Runner(
+        _traced(model, many), _traced(model, one, (rows_spec, batch_spec)), _traced(model, agree),
+        _traced(model, reset), has_logs,
+    )  # fmt: skip
 
 
-def sum_of_workers(strategy, vote):
-    """The sum of a float32 vector over the workers, each counted once for each of its replicas."""
-    return _first(strategy, strategy.run(lambda value: sum_over_replicas([value])[0], args=(vote,)))
+def _traced(model, function, signature=None):
+    return function if model.run_eagerly else tf.function(function, autograph=False, input_signature=signature)
+
+
+def fewest(strategy, share: Share, steps):
+    """The smallest of all workers' `steps` (int64 scalar)."""
+    if share.workers == 1:
+        return steps
+    mine = steps * tf.one_hot(share.worker, share.workers, dtype=steps.dtype)
+    summed = _first(strategy, strategy.run(lambda value: sum_over_replicas([value])[0], args=(mine,)))
+    return tf.reduce_min(summed) // share.replicas_per_worker
 
 
 def metric_results(model, strategy) -> dict:

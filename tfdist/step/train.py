@@ -38,7 +38,9 @@ def make_replica_step(model, share: Share, seed_generator, *, accumulate_steps: 
                 part = batch.part(index, accumulate_steps)
             found, values = backward(values, part, totals)
             gradients = found if gradients is None else _add(gradients, found)
-        _synchronise_and_update(model, variables, gradients, variables.changed(before, values), statistics, batch.weight)
+        _synchronise_and_update(
+            model, variables, gradients, variables.changed(before, values), statistics, batch.weight
+        )
 
     return replica_step
 
@@ -52,7 +54,7 @@ def make_backward(model, variables: State, may_be_empty: bool):
             loss, after = forward(model, variables, values, part, totals, training=True)
             scaled = model.optimizer.scale_loss(loss)
             weighted = scaled * tf.cast(part.weight, scaled.dtype)
-        gradients = [_dense(gradient) for gradient in tape.gradient(weighted, values.trainable)]
+        gradients = [_dense(*pair) for pair in zip(tape.gradient(weighted, values.trainable), values.trainable)]
         return gradients, keep_if_empty(part, values, after) if may_be_empty else after
 
     return backward
@@ -76,8 +78,8 @@ def _compiled(model, function):
     return tf.function(function, jit_compile=True, autograph=False) if model.jit_compile else function
 
 
-def _dense(gradient):
-    return gradient if gradient is None else tf.convert_to_tensor(gradient)
+def _dense(gradient, value):
+    return gradient if gradient is None else tf.ensure_shape(tf.convert_to_tensor(gradient), value.shape)
 
 
 def _present(gradients) -> list:
@@ -85,4 +87,4 @@ def _present(gradients) -> list:
 
 
 def _add(left: list, right: list) -> list:
-    return [r if l is None else l if r is None else l + r for l, r in zip(left, right)]
+    return [b if a is None else a if b is None else a + b for a, b in zip(left, right)]

@@ -4,7 +4,8 @@ import tensorflow as tf
 
 from tfdist.compat.optimizers import single_device_updates
 
-_MIRRORING = (tf.distribute.MirroredStrategy, tf.distribute.MultiWorkerMirroredStrategy)
+MIRRORING = (tf.distribute.MirroredStrategy, tf.distribute.MultiWorkerMirroredStrategy)
+"""The strategies whose variables have a copy on each device."""
 
 
 def update(optimizer, gradients: list, trainable: list, assignments: list) -> None:
@@ -35,7 +36,7 @@ def update(optimizer, gradients: list, trainable: list, assignments: list) -> No
 def _on_every_device(function, *args) -> None:
     """Runs `function` where a distributed variable stands for the device's own copy."""
     strategy = tf.distribute.get_strategy()
-    if not isinstance(strategy, _MIRRORING):
+    if not isinstance(strategy, MIRRORING):
         function(*args)
         return
 

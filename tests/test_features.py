@@ -1,0 +1,44 @@
+"""I1 for one feature of Keras after another: each trains under tfdist to the weights of plain Keras on one device."""
+
+import features
+import numpy as np
+import pytest
+import strategies
+
+from tfdist.testing import run_cluster
+
+# Half-precision gradients are rounded for each part of a batch, so that they depend on the parts.
+TOLERANCE = {"mixed_bfloat16": 2e-2, "mixed_float16": 2e-3}
+# A micro-batch has batch statistics of its own: one of the two exceptions to I1.
+NOT_ACCUMULATED = {"synchronised_batch_normalisation"}
+
+
+@pytest.fixture(scope="module")
+def expected():
+    return run_cluster(features.reference, 1, (list(features.FEATURES),), timeout=300)[0]
+
+
+@pytest.mark.process
+@pytest.mark.parametrize(
+    "topology, accumulate", [("single", 1), ("mirrored", 3), ("multiworker2", 3), ("multiworker3", 1)]
+)
+def test_features_train_as_on_one_device(topology, accumulate, expected):
+    names = [name for name in features.FEATURES if accumulate == 1 or name not in NOT_ACCUMULATED]
+    workers = run_cluster(
+        features.distributed, strategies.WORKERS[topology], (topology, names, accumulate), timeout=600
+    )
+    wrong = [
+        problem for name in names for worker in workers for problem in problems(name, expected[name], worker[name])
+    ]
+    assert not wrong, "\n".join(wrong)
+
+
+def problems(name, expected, found):
+    for one, other in zip(expected["weights"], found["weights"], strict=True):
+        distance = np.max(np.abs(one - other)) / max(np.max(np.abs(one)), 1e-9)
+        if not distance <= TOLERANCE.get(name, 1e-5):
+            yield f"{name}: weights of shape {one.shape} are off by {distance:.2g}"
+    if not np.allclose(expected["loss"], found["loss"], rtol=TOLERANCE.get(name, 1e-4)):
+        yield f"{name}: losses {found['loss']} instead of {expected['loss']}"
+    if expected["scale"] != found["scale"]:
+        yield f"{name}: loss scale {found['scale']} instead of {expected['scale']}"

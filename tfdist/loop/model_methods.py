@@ -1,0 +1,41 @@
+"""`model.fit`, `evaluate` and `predict` of distributed models by way of tfdist, for scripts that call them."""
+
+import functools
+
+import keras
+import tensorflow as tf
+
+from tfdist.loop.evaluate import evaluate
+from tfdist.loop.fit import fit
+from tfdist.loop.predict import predict
+
+
+def enable_model_fit() -> None:
+    """Lets `fit`, `evaluate` and `predict` of models made under a strategy with several replicas go through tfdist.
+
+    Models made elsewhere keep Keras's own methods. A second call changes nothing. With `evaluate`'s
+    `return_dict=False` the values come in the order of the model's metrics, as Keras has it.
+    """
+    for name, replacement in (("fit", fit), ("evaluate", _evaluate), ("predict", predict)):
+        stock = getattr(keras.Model, name)
+        if not hasattr(stock, "stock"):
+            setattr(keras.Model, name, _routed(stock, replacement))
+
+
+def _routed(stock, replacement):
+    @functools.wraps(stock)
+    def method(model, *args, **kwargs):
+        strategy = model.distribute_strategy
+        distributed = strategy.num_replicas_in_sync > 1 or isinstance(
+            strategy, tf.distribute.MultiWorkerMirroredStrategy | tf.distribute.ParameterServerStrategy
+        )
+        return (replacement if distributed else stock)(model, *args, **kwargs)
+
+    method.stock = stock
+    return method
+
+
+def _evaluate(model, *args, return_dict=False, **kwargs):
+    logs = evaluate(model, *args, **kwargs)
+    values = list(logs.values())
+    return logs if return_dict else values[0] if len(values) == 1 else values
