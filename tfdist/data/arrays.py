@@ -9,6 +9,7 @@ import numpy as np
 import tensorflow as tf
 
 from tfdist.data.indexed import Indexed
+from tfdist.data.python_read import read_in_python
 from tfdist.errors import DataError
 
 
@@ -146,7 +147,4 @@ def _reader(array):
 def _read_mapped(array, spec, indices):
     kind = object if spec.dtype == tf.string else spec.dtype.as_numpy_dtype
 
-    def rows(index):
-        return np.asarray(array[index], kind)
-
-    return tf.ensure_shape(tf.numpy_function(rows, [indices], spec.dtype), spec.shape)
+    return read_in_python(lambda index: [np.asarray(array[index], kind)], indices, [spec])[0]
