@@ -213,7 +213,11 @@ def train(name, fit, strategy):
     history = fit(model, **arrays, **size, epochs=EPOCHS, verbose=0, **extras)
     variables = model.optimizer.variables
     scale = [float(v.numpy()) for v in variables if v.path.endswith("dynamic_scale")]
-    return {"weights": model.get_weights(), "loss": [*history.history.values()][0], "scale": scale}
+    return {
+        "weights": model.get_weights(),
+        "loss": history.history[min(history.history, key=lambda name: name != "loss")],
+        "scale": scale,
+    }
 
 
 def reference(names):

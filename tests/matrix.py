@@ -66,8 +66,14 @@ def distributed(topology: str, runs: list[Run]) -> list[dict]:
             model, x, y, batch_size=BATCH, epochs=EPOCHS, shuffle=False, verbose=0, accumulate_steps=run.accumulate,
             **extras,
         )  # fmt: skip
-        results.append(_result(model, history, tfdist.evaluate(model, x, y, batch_size=50, verbose=0)))
+        result = _result(model, history, tfdist.evaluate(model, x, y, batch_size=50, verbose=0))
+        results.append(result | {"copies": _copies(strategy, [*model.variables, *model.optimizer.variables])})
     return results
+
+
+def _copies(strategy, variables) -> list:
+    """The values of every variable on each of this worker's devices."""
+    return [[copy.numpy() for copy in strategy.experimental_local_results(v.value)] for v in variables]
 
 
 def _result(model, history, logs) -> dict:

@@ -49,11 +49,19 @@ def problems(run, expected, chief, *others):
         # Keras averages the losses of several outputs over batches, not rows.
         if not name.endswith("_loss") and not np.isclose(value, chief["evaluation"][name], rtol=1e-4):
             yield f"{run}: {name} is {chief['evaluation'][name]} instead of {value}"
+    for worker in (chief, *others):
+        if differ(worker["copies"], chief["copies"]):
+            yield f"{run}: the replicas' variables differ"
     for other in others:
-        if not all(map(np.array_equal, chief["weights"], other["weights"])):
-            yield f"{run}: the workers' weights differ"
         if chief["evaluation"] != other["evaluation"]:
             yield f"{run}: the workers' evaluations differ"
+
+
+def differ(copies, of_chief):
+    """Whether a device's copy of some variable differs from the chief's in a single bit."""
+    return any(
+        not np.array_equal(copy, first[0]) for same, first in zip(copies, of_chief, strict=True) for copy in same
+    )
 
 
 def relative_distance(expected, found):

@@ -20,7 +20,7 @@ def expected():
 
 @pytest.mark.process
 @pytest.mark.parametrize(
-    "topology, accumulate", [("single", 1), ("mirrored", 3), ("multiworker2", 3), ("multiworker3", 1)]
+    ("topology", "accumulate"), [("single", 1), ("mirrored", 3), ("multiworker2", 3), ("multiworker3", 1)]
 )
 def test_features_train_as_on_one_device(topology, accumulate, expected):
     names = [name for name in features.FEATURES if accumulate == 1 or name not in NOT_ACCUMULATED]

@@ -93,9 +93,9 @@ def test_not_a_number_stops_everyone(ran):
 def test_arguments_of_fit_mean_what_they_mean_in_keras(ran):
     _, workers, _ = ran
     found = agree(workers, "arguments_of_fit")
-    assert {name: steps for name, (_, steps) in found.items()} == {
-        "split": 9, "frequency": 9 + 36, "initial_epoch": 57, "steps_per_epoch": 67, "endless": 72, "compiled_again": 12,
-    }  # fmt: skip
+    steps = {name: steps for name, (_, steps) in found.items()}
+    assert steps.pop("compiled_again") == 12
+    assert steps == {"split": 9, "frequency": 45, "initial_epoch": 57, "steps_per_epoch": 67, "endless": 72}
     assert len(found["frequency"][0]["val_loss"]) == 1
     assert "val_accuracy" in found["split"][0]
     assert sorted(found["compiled_again"][0]) == ["loss", "mae"]

@@ -26,8 +26,8 @@ def check_strategy(model) -> None:
     multiworker = isinstance(strategy, tf.distribute.MultiWorkerMirroredStrategy)
     if cluster.num_workers > 1 and not cluster.is_evaluator and not multiworker:
         raise UserError(
-            f"The environment describes {cluster.num_workers} workers, but the model was made outside of a multi-worker "
-            "strategy: each worker would train a model of its own. Make and compile it in "
+            f"The environment describes {cluster.num_workers} workers, but the model was made outside of a "
+            "multi-worker strategy: each worker would train a model of its own. Make and compile it in "
             "`with tfdist.make_strategy('multiworker').scope():`."
         )
 
@@ -63,11 +63,20 @@ def check_fit(model, share: Share, callbacks, accumulate_steps: int, smallest_ba
         raise BatchError(f"accumulate_steps={accumulate_steps!r}: it counts micro-batches, an integer of 1 or above.")
     if getattr(inner_optimizer(model.optimizer), "gradient_accumulation_steps", None):
         raise UnsupportedError(
-            "The optimizer has gradient_accumulation_steps, which counts calls and not global batches. Leave it out and "
-            "give fit(accumulate_steps=...), with a batch_size that is that many times larger."
+            "The optimizer has gradient_accumulation_steps, which counts calls and not global batches. Leave it out "
+            "and give fit(accumulate_steps=...), with a batch_size that is that many times larger."
         )
     _check_custom_step(model, share, accumulate_steps, smallest_batch)
     _check_callbacks(callbacks, share)
+
+
+def check_evaluation(model, share: Share, smallest_batch: int) -> None:
+    """Raises BatchError if a `test_step` of the model's own would count an example twice."""
+    if trainer.overrides(model, "test_step") and smallest_batch < share.replicas:
+        raise BatchError(
+            f"A global batch may have {smallest_batch} row(s) for {share.replicas} replicas, and a test_step of the "
+            "model's own cannot skip a replica without rows. Use another batch size."
+        )
 
 
 def _check_custom_step(model, share: Share, accumulate_steps: int, smallest_batch: int) -> None:

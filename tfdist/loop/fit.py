@@ -1,7 +1,10 @@
 """`fit`."""
 
+import logging
+
 import keras
 
+from tfdist.batching import EpochPlan
 from tfdist.data import as_data
 from tfdist.data.split import split_validation
 from tfdist.errors import UserError
@@ -12,6 +15,8 @@ from tfdist.loop.evaluate import Evaluation
 from tfdist.loop.feed import Feed
 from tfdist.loop.pace import Pace
 from tfdist.strategy import share_of
+
+_log = logging.getLogger(__name__)
 
 
 def fit(
@@ -70,7 +75,9 @@ def fit(
     validation = None
     if validation_data is not None:
         size = validation_batch_size or batch_size
-        validation = Evaluation(model, as_data(validation_data), size, validation_steps)
+        held_out = tuple(validation_data) if isinstance(validation_data, list) else validation_data
+        validation = Evaluation(model, as_data(held_out), size, validation_steps)
+    _report(feed, accumulate_steps, drop_remainder)
     container = callback_list(
         callbacks, model, is_chief=share.worker == 0, verbose=verbose, history=True, epochs=epochs, steps=feed.steps
     )
@@ -96,6 +103,25 @@ def _run_epochs(model, training, validation, callbacks, epochs, validation_freq)
     if isinstance(model.optimizer, keras.optimizers.Optimizer) and epochs:
         model.optimizer.finalize_variable_values(model.trainable_weights)
     callbacks.on_train_end(logs)
+
+
+def _report(feed: Feed, accumulate_steps: int, drop_remainder: bool) -> None:
+    """Says once how a global batch is cut, and how many examples are left out."""
+    share, parts = feed.share, feed.share.replicas * accumulate_steps
+    _log.info(
+        "Global batch %s over %d worker(s) with %d replica(s) each, in %d micro-batch(es): up to %s rows at a time. "
+        "%s step(s) per epoch.",
+        feed.batch_size or "as in the data set",
+        share.workers,
+        share.replicas_per_worker,
+        accumulate_steps,
+        -(-feed.batch_size // parts) if feed.batch_size else "?",
+        feed.steps or "an unknown number of",
+    )
+    examples = feed.data.examples
+    if drop_remainder and examples is not None and feed.batch_size:
+        dropped = EpochPlan(examples, feed.batch_size, drop_remainder=True).dropped
+        _log.warning("drop_remainder leaves out %d of %d examples in each epoch.", dropped, examples)
 
 
 def _steps_per_call(steps_per_execution) -> int | None:

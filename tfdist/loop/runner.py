@@ -4,16 +4,29 @@ import tensorflow as tf
 
 from tfdist.batching import Share
 from tfdist.compat import seeds, trainer
+from tfdist.errors import UserError
 from tfdist.loop.feed import Feed
 from tfdist.step import custom, evaluate, train
 from tfdist.step.run import Runner, make_runner
 
 
 def build(model, batch_spec) -> None:
-    """Builds what is not built, in the model's strategy's scope."""
+    """Builds what is not built, in the model's strategy's scope.
+
+    Raises:
+        UserError: an optimizer of a model with a `train_step` of its own that only the model could build.
+    """
     with model.distribute_strategy.scope():
         if not trainer.overrides(model, "train_step") or not model.built:
             trainer.build(model, batch_spec)
+        elif not model.optimizer.built and not trainer.overrides(model, "compile"):
+            model.optimizer.build(model.trainable_variables)
+    for optimizer in trainer.optimizers_of(model):
+        if not optimizer.built and optimizer is not model.optimizer:
+            raise UserError(
+                f"The optimizer {optimizer.name!r} of a model with a train_step of its own is not built, and only you "
+                "know its variables. Call its build(variables) in the strategy's scope, for example in compile()."
+            )
 
 
 def train_runner(model, feed: Feed, accumulate_steps: int) -> Runner:

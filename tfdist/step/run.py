@@ -67,7 +67,9 @@ def make_runner(model, share: Share, replica_step, batch_spec, *, has_logs: bool
     def one(rows, batch):
         with _tracing(model, strategy):
             logs = _first(strategy, strategy.run(replica_step, args=(rows, batch)))
-            return logs if has_logs else metric_results(model, strategy)
+            results = metric_results(model, strategy)
+            # Keras's rule: a step that returns the metrics' results means the metrics.
+            return logs if has_logs and set(logs) != set(results) else results
 
     def agree(steps):
         return fewest(strategy, share, steps)

@@ -1,0 +1,151 @@
+"""The contract with Keras's and TensorFlow's private names: a failure here says what a release has changed."""
+
+import inspect
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+from keras.src.backend.tensorflow.optimizer import TFOptimizer
+from keras.src.losses import loss as loss_module
+from keras.src.optimizers.base_optimizer import BaseOptimizer
+
+from tfdist.compat import losses, optimizers, seeds, trainer
+
+
+def compiled(**args):
+    inputs = keras.Input((2,))
+    model = keras.Model(
+        inputs, {"a": keras.layers.Dense(1, name="a")(inputs), "b": keras.layers.Dense(1, name="b")(inputs)}
+    )
+    model.compile("sgd", {"a": "mse", "b": "mse"}, **args)
+    return model
+
+
+def spec(*names):
+    outputs = {name: tf.TensorSpec((None, 1)) for name in names}
+    return tf.TensorSpec((None, 2)), outputs
+
+
+def test_optimizers_distribute_by_the_methods_that_are_replaced():
+    distributed = {
+        name
+        for name, value in vars(TFOptimizer).items()
+        if "istribut" in inspect.getsource(TFOptimizer) and callable(value)
+    }
+    for name in optimizers._DISTRIBUTED_METHODS:
+        assert name in distributed
+        assert inspect.signature(getattr(TFOptimizer, name)) == inspect.signature(getattr(BaseOptimizer, name))
+    # Whoever else merges replicas must be named in _DISTRIBUTED_METHODS.
+    merging = {
+        name
+        for name, value in vars(TFOptimizer).items()
+        if inspect.isfunction(value)
+        and ("merge_call" in inspect.getsource(value) or ".extended" in inspect.getsource(value))
+    }
+    assert merging - {"_distributed_tf_update_step", "add_variable_from_reference"} == set(
+        optimizers._DISTRIBUTED_METHODS
+    )
+
+
+def test_single_device_updates_put_the_stock_methods_back():
+    before = {name: vars(TFOptimizer)[name] for name in optimizers._DISTRIBUTED_METHODS}
+    with pytest.raises(RuntimeError), optimizers.single_device_updates():
+        assert all(vars(TFOptimizer)[name] is vars(BaseOptimizer)[name] for name in before)
+        raise RuntimeError
+    assert before == {name: vars(TFOptimizer)[name] for name in before}
+
+
+def test_loss_scale_optimizer_offers_the_step_without_merging():
+    parameters = inspect.signature(keras.optimizers.LossScaleOptimizer._common_apply).parameters
+    assert list(parameters) == list(inspect.signature(keras.optimizers.LossScaleOptimizer._tf_apply).parameters)
+
+
+@pytest.mark.parametrize("reduction", ["sum", "sum_over_batch_size", "mean_with_sample_weight"])
+def test_parts_of_a_batch_sum_to_its_loss(reduction):
+    loss = keras.losses.MeanSquaredError(reduction=reduction)
+    rng = np.random.default_rng(0)
+    y_true, y_pred, weight = rng.normal(size=(7, 2)), rng.normal(size=(7, 2)), rng.uniform(size=7)
+    whole, parts = float(loss(y_true, y_pred, weight)), [slice(0, 4), slice(4, 7)]
+    with losses.losses_as_on_one_device():
+        counts = []
+        for part in parts:
+            with losses.counting() as found:
+                loss(y_true[part], y_pred[part], weight[part])
+            counts.append(found)
+        totals = [
+            None if count is None else sum(all_parts)
+            for count, *_ in [(c[0], c) for c in zip(*counts)]
+            for all_parts in [next(zip(*counts))]
+        ]
+        total = 0.0
+        for part in parts:
+            rows = part.stop - part.start
+            with losses.weighing(7 / rows, totals):
+                total += float(loss(y_true[part], y_pred[part], weight[part])) * rows / 7
+    assert total == pytest.approx(whole, rel=1e-6)
+
+
+def test_losses_do_not_divide_by_replicas_while_a_step_is_traced():
+    stock = loss_module.scale_loss_for_distribution
+    with losses.losses_as_on_one_device():
+        assert loss_module.scale_loss_for_distribution(2.0) == 2.0
+    assert loss_module.scale_loss_for_distribution is stock
+
+
+def test_symbolic_build_makes_all_variables_without_data():
+    model = compiled(metrics={"a": ["mae"], "b": ["mae"]})
+    trainer.build(model, spec("a", "b"))
+    assert model.optimizer.built
+    assert len(trainer.output_loss_metrics(model)) == 2
+    assert all(len(metric.variables) == 2 for metric in trainer.output_loss_metrics(model))
+    assert {id(v) for m in trainer.output_loss_metrics(model) for v in m.variables} <= {
+        id(v) for v in model.metrics_variables
+    }
+
+
+def test_compiling_again_forgets_traced_steps():
+    model = compiled()
+    trainer.cache_of(model)["step"] = 1
+    assert trainer.cache_of(model) == {"step": 1}
+    model.compile("sgd", "mse")
+    assert trainer.cache_of(model) == {}
+
+
+def test_statistics_are_batch_statistics_and_not_frozen_weights():
+    frozen = keras.layers.Dense(2, trainable=False)
+    model = keras.Sequential([keras.Input((2,)), frozen, keras.layers.BatchNormalization(), keras.layers.Dropout(0.5)])
+    assert [v.name for v in trainer.statistics_of(model)] == ["moving_mean", "moving_variance"]
+
+
+def test_losses_that_may_divide_by_other_than_rows_are_recognised():
+    masked = keras.Sequential([keras.Input((3,)), keras.layers.Embedding(4, 2, mask_zero=True), keras.layers.LSTM(2)])
+    masked.compile("sgd", "mse")
+    weighted = compiled()
+    weighted.compile("sgd", keras.losses.MeanSquaredError(reduction="mean_with_sample_weight"))
+    assert [trainer.may_divide_by_other_than_rows(m) for m in (compiled(), masked, weighted)] == [False, True, True]
+
+
+def test_overridden_steps_are_recognised():
+    class Own(keras.Model):
+        def train_step(self, data):
+            return {}
+
+    assert trainer.overrides(Own(), "train_step")
+    assert not trainer.overrides(Own(), "test_step")
+    assert not trainer.overrides(compiled(), "train_step")
+
+
+def test_a_seed_generator_is_shared_with_a_thread():
+    import threading
+
+    generator, found = keras.random.SeedGenerator(3), []
+
+    def ask():
+        seeds.share_global_generator(generator)
+        found.append(seeds.global_generator())
+
+    thread = threading.Thread(target=ask)
+    thread.start()
+    thread.join()
+    assert found == [generator]
