@@ -87,7 +87,7 @@ def with_a_peer_that_stops_after_the_meeting():
 
     cluster = read_cluster()
     if cluster.rank == 0:
-        make_or_exit(startup_timeout=20)
+        make_or_exit(startup_timeout=10)
     meet(cluster, worker_facts(), timeout=60)
     os.kill(os.getpid(), signal.SIGSTOP)
 
@@ -97,8 +97,8 @@ def test_peer_that_stops_while_tensorflow_starts_is_named_and_ends_the_process()
     with pytest.raises(ClusterFailure) as failure:
         run_cluster(with_a_peer_that_stops_after_the_meeting, timeout=120)
     assert failure.value.exit_codes[0] == 69
-    assert "TensorFlow has been starting for 5 s of 20 s: worker 1 (127.0.0.1" in failure.value.outputs[0]
-    assert "TensorFlow has not started within 20 s: worker 1" in failure.value.outputs[0]
+    assert "TensorFlow has been starting for 5 s of 10 s: worker 1 (127.0.0.1" in failure.value.outputs[0]
+    assert "TensorFlow has not started within 10 s: worker 1" in failure.value.outputs[0]
 
 
 def test_unequal_workers_are_refused_by_name():
