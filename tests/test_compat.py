@@ -15,9 +15,7 @@ from tfdist.compat import losses, optimizers, seeds, trainer
 
 def compiled(**args):
     inputs = keras.Input((2,))
-    model = keras.Model(
-        inputs, {"a": keras.layers.Dense(1, name="a")(inputs), "b": keras.layers.Dense(1, name="b")(inputs)}
-    )
+    model = keras.Model(inputs, {name: keras.layers.Dense(1, name=name)(inputs) for name in "ab"})
     model.compile("sgd", {"a": "mse", "b": "mse"}, **args)
     return model
 
@@ -28,32 +26,19 @@ def spec(*names):
 
 
 def test_optimizers_distribute_by_the_methods_that_are_replaced():
-    distributed = {
-        name
-        for name, value in vars(TFOptimizer).items()
-        if "istribut" in inspect.getsource(TFOptimizer) and callable(value)
-    }
+    sources = {name: inspect.getsource(value) for name, value in vars(TFOptimizer).items() if inspect.isfunction(value)}
+    distributing = {name for name, source in sources.items() if "merge_call" in source or ".extended" in source}
+    harmless = {"_distributed_tf_update_step", "add_variable_from_reference"}
+    assert distributing - harmless == set(optimizers._DISTRIBUTED_METHODS)
     for name in optimizers._DISTRIBUTED_METHODS:
-        assert name in distributed
         assert inspect.signature(getattr(TFOptimizer, name)) == inspect.signature(getattr(BaseOptimizer, name))
-    # Whoever else merges replicas must be named in _DISTRIBUTED_METHODS.
-    merging = {
-        name
-        for name, value in vars(TFOptimizer).items()
-        if inspect.isfunction(value)
-        and ("merge_call" in inspect.getsource(value) or ".extended" in inspect.getsource(value))
-    }
-    assert merging - {"_distributed_tf_update_step", "add_variable_from_reference"} == set(
-        optimizers._DISTRIBUTED_METHODS
-    )
 
 
 def test_single_device_updates_put_the_stock_methods_back():
-    before = {name: vars(TFOptimizer)[name] for name in optimizers._DISTRIBUTED_METHODS}
-    with pytest.raises(RuntimeError), optimizers.single_device_updates():
-        assert all(vars(TFOptimizer)[name] is vars(BaseOptimizer)[name] for name in before)
-        raise RuntimeError
-    assert before == {name: vars(TFOptimizer)[name] for name in before}
+    stock = {name: vars(TFOptimizer)[name] for name in optimizers._DISTRIBUTED_METHODS}
+    with optimizers.single_device_updates():
+        assert all(vars(TFOptimizer)[name] is vars(BaseOptimizer)[name] for name in stock)
+    assert stock == {name: vars(TFOptimizer)[name] for name in stock}
 
 
 def test_loss_scale_optimizer_offers_the_step_without_merging():
@@ -67,23 +52,22 @@ def test_parts_of_a_batch_sum_to_its_loss(reduction):
     rng = np.random.default_rng(0)
     y_true, y_pred, weight = rng.normal(size=(7, 2)), rng.normal(size=(7, 2)), rng.uniform(size=7)
     whole, parts = float(loss(y_true, y_pred, weight)), [slice(0, 4), slice(4, 7)]
+    total = 0.0
     with losses.losses_as_on_one_device():
-        counts = []
-        for part in parts:
-            with losses.counting() as found:
-                loss(y_true[part], y_pred[part], weight[part])
-            counts.append(found)
-        totals = [
-            None if count is None else sum(all_parts)
-            for count, *_ in [(c[0], c) for c in zip(*counts)]
-            for all_parts in [next(zip(*counts))]
-        ]
-        total = 0.0
+        counts = [_count(loss, y_true[part], y_pred[part], weight[part]) for part in parts]
+        totals = [None if counts[0] is None else sum(counts)]
         for part in parts:
             rows = part.stop - part.start
             with losses.weighing(7 / rows, totals):
                 total += float(loss(y_true[part], y_pred[part], weight[part])) * rows / 7
     assert total == pytest.approx(whole, rel=1e-6)
+
+
+def _count(loss, *arguments):
+    with losses.counting() as found:
+        loss(*arguments)
+    (count,) = found
+    return count
 
 
 def test_losses_do_not_divide_by_replicas_while_a_step_is_traced():
@@ -97,11 +81,10 @@ def test_symbolic_build_makes_all_variables_without_data():
     model = compiled(metrics={"a": ["mae"], "b": ["mae"]})
     trainer.build(model, spec("a", "b"))
     assert model.optimizer.built
-    assert len(trainer.output_loss_metrics(model)) == 2
-    assert all(len(metric.variables) == 2 for metric in trainer.output_loss_metrics(model))
-    assert {id(v) for m in trainer.output_loss_metrics(model) for v in m.variables} <= {
-        id(v) for v in model.metrics_variables
-    }
+    averages = trainer.output_loss_metrics(model)
+    assert [len(metric.variables) for metric in averages] == [2, 2]
+    known = {id(variable) for variable in model.metrics_variables}
+    assert {id(variable) for metric in averages for variable in metric.variables} <= known
 
 
 def test_compiling_again_forgets_traced_steps():
