@@ -71,6 +71,7 @@ def _show_our_lines():
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "1")
     if not flags.FLAGS["verbosity"].present:
         logging.getLogger("tfdist").setLevel(logging.INFO)
+        logging.getLogger("tensorflow").setLevel(logging.WARNING)
 
 
 def _run_experiment(experiment, cluster, workdir):
