@@ -64,12 +64,16 @@ def _open(name, split, data_dir):
     if not isinstance(split, str):
         raise DataError(f'from_tfds("{name}", split={split!r}): name one split, such as split="train".')
     try:
-        return tfds.data_source(name, split=split, data_dir=data_dir, download=False)
-    except (AssertionError, NotImplementedError, OSError, ValueError) as error:
-        raise DataError(
-            f'TFDS cannot read "{name}" at random: {error} Prepare it first: tfds.builder("{name}", '
-            'file_format="array_record").download_and_prepare().'
-        ) from error
+        builder = tfds.builder(name, data_dir=data_dir)
+        if builder.is_prepared():
+            return builder.as_data_source(split=split)
+        problem = f"it is not prepared in {builder.data_dir}."
+    except (NotImplementedError, OSError, ValueError) as error:
+        problem = str(error).partition("\n")[0]
+    raise DataError(
+        f'from_tfds("{name}", split="{split}"): {problem} A data set is prepared once, before the training: '
+        f'tfds.builder("{name}", file_format="array_record").download_and_prepare().'
+    )
 
 
 def _supervised_keys(source):

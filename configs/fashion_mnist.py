@@ -1,0 +1,15 @@
+"""Fashion-MNIST through TFDS, a small convolutional network, SGD at four times the base batch of 64."""
+
+from ml_collections import ConfigDict
+
+
+def get_config():
+    config = ConfigDict()
+    config.task = ConfigDict({"name": "examples.fashion_mnist.task", "width": 32, "data_dir": None})
+    config.batch_size = 256
+    config.epochs = 6
+    config.optimizer = ConfigDict({"name": "sgd", "momentum": 0.9, "nesterov": True})
+    config.learning_rate = ConfigDict(
+        {"base": 0.025, "base_batch_size": 64, "rule": "linear", "warmup": "1 epochs", "schedule": "cosine"}
+    )
+    return config
