@@ -1,5 +1,6 @@
 """Processes that live and die together: start them, wait for the first that fails, end the rest."""
 
+import contextlib
 import dataclasses
 import os
 import pathlib
@@ -8,24 +9,24 @@ import subprocess
 import sys
 import time
 from collections.abc import Mapping, Sequence
+from typing import IO
 
-from tfdist.errors import FINISHED, PEER_MISSING
+from tfdist.errors import FINISHED, PEER_MISSING, PREEMPTED
 
 _WRAPPER = str(pathlib.Path(__file__).with_name("bound.py"))
 _POLL_SECONDS = 0.05
-# How long others may take to end by themselves after a task said that a peer was lost: that peer's own exit code
-# is the one to know, and it may come a moment later.
-_ECHO_SECONDS = 5.0
+# Codes with which all tasks end sooner or later, and the seconds that the others get to do so by themselves: who lost
+# a peer may be quicker than the peer, whose own code is the one to know; and a checkpoint may have to be finished.
+_OTHERS_FOLLOW = {PEER_MISSING: 5.0, PREEMPTED: 60.0}
 
 
 @dataclasses.dataclass(frozen=True)
 class Task:
-    """A process to start: its name in messages, its command line, its whole environment, and where its output goes."""
+    """A process to start: its command line, its whole environment, and where its output goes (None: to our own)."""
 
-    name: str
     command: Sequence[str]
     environ: Mapping[str, str]
-    output: object = None
+    output: int | IO[bytes] | None = None
 
 
 def start(task: Task) -> subprocess.Popen:
@@ -33,38 +34,37 @@ def start(task: Task) -> subprocess.Popen:
     return subprocess.Popen(
         [sys.executable, "-S", "-E", _WRAPPER, str(os.getpid()), *task.command],
         env=dict(task.environ),
+        stdin=subprocess.DEVNULL,
         stdout=task.output,
         stderr=None if task.output is None else subprocess.STDOUT,
-        stdin=subprocess.DEVNULL,
         start_new_session=True,
     )
 
 
 def wait_for_failure(processes: Sequence[subprocess.Popen], deadline: float = float("inf")) -> int | None:
-    """Waits until all have ended well (None) or one has failed: its index, of the cause rather than of its echo.
+    """Waits until all have ended well (None) or one has failed: its index, of the cause rather than of who followed.
 
-    A process that ends because it lost a peer (code 69) was not the first to fail, so the others get a few seconds
-    to end with a reason of their own. Raises: TimeoutError at `deadline`, on the monotonic clock.
+    Raises: TimeoutError at `deadline`, on the monotonic clock.
     """
-    echo_until = float("inf")
+    follow_until = float("inf")
     while True:
         codes = [process.poll() for process in processes]
         failed = [index for index, code in enumerate(codes) if code not in (None, FINISHED)]
-        causes = [index for index in failed if codes[index] != PEER_MISSING]
+        causes = [index for index in failed if codes[index] not in _OTHERS_FOLLOW]
         now = time.monotonic()
-        if causes or now > echo_until or (failed and None not in codes):
+        if causes or now > follow_until or (failed and None not in codes):
             return (causes or failed)[0]
         if None not in codes:
             return None
-        if failed:
-            echo_until = min(echo_until, now + _ECHO_SECONDS)
         if now > deadline:
             raise TimeoutError
+        if failed and follow_until == float("inf"):
+            follow_until = now + max(_OTHERS_FOLLOW.get(code or FINISHED, 0) for code in codes)
         time.sleep(_POLL_SECONDS)
 
 
-def end(processes: Sequence[subprocess.Popen], grace: float):
-    """Ends every process and all that it started: SIGTERM, then SIGKILL after `grace` seconds. Returns when all are gone."""
+def end(processes: Sequence[subprocess.Popen], grace: float) -> None:
+    """Ends each process and what it started: SIGTERM, SIGKILL after `grace` seconds. Returns when all are gone."""
     pass_on(processes, signal.SIGTERM)
     until = time.monotonic() + grace
     while time.monotonic() < until and any(process.poll() is None for process in processes):
@@ -74,15 +74,13 @@ def end(processes: Sequence[subprocess.Popen], grace: float):
         process.wait()
 
 
-def pass_on(processes: Sequence[subprocess.Popen], signum: int):
+def pass_on(processes: Sequence[subprocess.Popen], signum: int) -> None:
     """Sends a signal to each process that still runs and to all that it started."""
     for process in processes:
-        if process.poll() is None:
+        if process.returncode is None:
             _signal_group(process, signum)
 
 
 def _signal_group(process, signum):
-    try:
+    with contextlib.suppress(ProcessLookupError):
         os.killpg(process.pid, signum)
-    except ProcessLookupError:
-        pass

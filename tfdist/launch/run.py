@@ -1,0 +1,107 @@
+"""A command in several workers on this machine, from start to exit code."""
+
+import contextlib
+import os
+import pathlib
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+
+from tfdist.cluster import task_name
+from tfdist.errors import FINISHED, PEER_MISSING, ConfigError
+from tfdist.launch import processes
+from tfdist.launch.local import local_clusters, worker_environ
+from tfdist.launch.output import Output
+
+_PASSED_ON = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+_MOST_SIGNALS = 3
+_CRASHES = (signal.SIGABRT, signal.SIGBUS, signal.SIGFPE, signal.SIGILL, signal.SIGSEGV)
+_LAST_OUTPUT_SECONDS = 2.0
+
+
+def run_local(
+    command: Sequence[str],
+    workers: int,
+    *,
+    workdir: pathlib.Path | None = None,
+    grace: float = 30.0,
+    environ: Mapping[str, str] = os.environ,
+) -> int:
+    """Runs `command` in `workers` processes that form one cluster on loopback. Call it from the main thread.
+
+    SIGINT, SIGTERM and SIGHUP are passed on to the workers; the third of them kills.
+
+    Args:
+      workdir: its folder `logs` gets a file for each worker.
+      grace: seconds from SIGTERM to SIGKILL for the others when one has failed.
+    Returns: 0 if all workers ended so, else the code of the one that failed first, see `exit_code`.
+    Raises: ConfigError if there is no such command.
+    """
+    if not shutil.which(command[0]):
+        raise ConfigError(f"The command {command[0]!r} is not found. Give a program that is on the PATH, after --.")
+    clusters = local_clusters(workers)
+    gpus = len(list(pathlib.Path("/dev").glob("nvidia[0-9]*")))
+    outputs = [Output(cluster.name, cluster.is_chief, _log_file(workdir, cluster)) for cluster in clusters]
+    running: list[subprocess.Popen] = []
+    try:
+        with _signals_passed_on(running) as received:
+            for cluster, output in zip(clusters, outputs, strict=True):
+                task = processes.Task(command, worker_environ(cluster, environ, gpus), output.end)
+                running.append(processes.start(task))
+                output.start()
+            failed = processes.wait_for_failure(running)
+            code = FINISHED if failed is None else exit_code(running[failed].returncode, received)
+            processes.end(running, grace)
+    finally:
+        processes.end(running, 0)
+        for output in outputs:
+            output.finish(_LAST_OUTPUT_SECONDS)
+    if failed is not None:
+        _say_who_failed(failed, running[failed].returncode, workdir)
+    return code
+
+
+def exit_code(returncode: int, received: Sequence[int] = ()) -> int:
+    """The launcher's code for a worker's `returncode`, negative for a signal, after the signals in `received`.
+
+    A worker that was killed is a peer that was lost, so the job can be run again: 69. One that crashed: 1. If the
+    launcher itself was told to stop: 128 and the signal, as shells have it.
+    """
+    if returncode >= 0:
+        return returncode
+    if received:
+        return 128 + received[0]
+    return 1 if -returncode in _CRASHES else PEER_MISSING
+
+
+@contextlib.contextmanager
+def _signals_passed_on(running: list) -> Iterator[list[int]]:
+    received: list[int] = []
+
+    def pass_on(signum, frame):
+        del frame
+        received.append(signum)
+        processes.pass_on(running, signum if len(received) < _MOST_SIGNALS else signal.SIGKILL)
+
+    before = {signum: signal.signal(signum, pass_on) for signum in _PASSED_ON}
+    try:
+        yield received
+    finally:
+        for signum, handler in before.items():
+            signal.signal(signum, handler)
+
+
+def _log_file(workdir, cluster):
+    if workdir is None:
+        return None
+    folder = workdir / "logs"
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder / f"{cluster.task_type}-{cluster.task_index}.log"
+
+
+def _say_who_failed(rank, returncode, workdir):
+    how = f"exit code {returncode}" if returncode >= 0 else signal.Signals(-returncode).name
+    where = f" Its output: {workdir}/logs/worker-{rank}.log" if workdir else ""
+    sys.stderr.write(f"tfdist.launch: {task_name('worker', rank)} ended with {how}; the others were ended.{where}\n")
