@@ -34,7 +34,7 @@ def make_multiworker(cluster: Cluster, startup_timeout: float) -> tf.distribute.
         left = startup_timeout - (time.monotonic() - start)
         with time_limit(cluster, max(left, min(startup_timeout, _ENOUGH_SECONDS))):
             strategy = _make(cluster)
-            strategy.run(_reduce_one)
+            tf.function(lambda: strategy.run(_reduce_one), autograph=False)()
     except _LOST as error:
         raise PeerLostError(
             f"A peer went away while TensorFlow started: {error.message} See what became of it and run the job again."

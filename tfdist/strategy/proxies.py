@@ -18,7 +18,7 @@ def exempt_from_proxies(cluster: Cluster, environ: MutableMapping[str, str] = os
     """
     if not any(environ.get(name) for name in _PROXIES):
         return
-    hosts = dict.fromkeys(split_address(address)[0] for address in cluster.worker_addresses)
+    hosts = dict.fromkeys(split_address(address)[0] for address in cluster.worker_addresses if address)
     for name in ("no_grpc_proxy", "no_proxy"):
         listed = environ.get(name) or environ.get("no_proxy", "")
         environ[name] = ",".join([*filter(None, listed.split(",")), *hosts])
