@@ -9,6 +9,7 @@ import os
 import pathlib
 import pickle
 import signal
+import subprocess
 import sys
 import tempfile
 import time
@@ -56,7 +57,7 @@ def run_cluster(
     deadline = time.monotonic() + timeout
     with tempfile.TemporaryDirectory(prefix="run_cluster_") as folder:
         tasks = [_Task(pathlib.Path(folder, str(c.rank)), c, fn, args, env) for c in local_clusters(workers)]
-        running = []
+        running: list[subprocess.Popen] = []
         try:
             running += (task.start() for task in tasks)
             failed = processes.wait_for_failure(running, deadline)
@@ -93,7 +94,7 @@ class _Task:
     def start(self):
         with self.folder.joinpath("output").open("wb") as output:
             command = [sys.executable, "-m", "tfdist.testing", str(self.folder)]
-            return processes.start(processes.Task(self.name, command, self.environ, output))
+            return processes.start(processes.Task(command, self.environ, output))
 
     @property
     def output(self):

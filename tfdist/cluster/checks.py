@@ -37,7 +37,8 @@ def check_addresses(tasks):
 
 
 def _check_loopback(named):
-    local, other = [], []
+    local: list[str] = []
+    other: list[str] = []
     for address in named.values():
         (local if is_loopback(split_address(address)[0]) else other).append(address)
     if local and other:

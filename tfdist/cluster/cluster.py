@@ -85,6 +85,11 @@ class Cluster:
         }
 
     @property
+    def peers(self) -> dict[str, str]:
+        """The same without this task, and without those whose address is unknown."""
+        return {name: address for name, address in self.workers.items() if name != self.name and address}
+
+    @property
     def worker_addresses(self) -> tuple[str | None, ...]:
         """Addresses of the tasks that train, in rank order."""
         return tuple(self.workers.values())

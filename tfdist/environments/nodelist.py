@@ -38,7 +38,7 @@ def expand_nodes(text: str) -> list[str]:
 
 def expand_numbers(text: str, whole: str | None = None) -> list[str]:
     """`"1-3,07"` -> `["1", "2", "3", "07"]`, digits kept as they stand. Raises: ClusterError."""
-    numbers = []
+    numbers: list[str] = []
     for part in text.split(","):
         ends = _RANGE.fullmatch(part)
         if not ends:

@@ -80,7 +80,8 @@ def _places(counts, environ):
 
 
 def _deal(counts, chunk):
-    dealt, places = [0] * len(counts), []
+    dealt = [0] * len(counts)
+    places: list[tuple[int, int]] = []
     while len(places) < sum(counts):
         for node, count in enumerate(counts):
             upto = min(count, dealt[node] + chunk)

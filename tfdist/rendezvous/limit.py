@@ -37,7 +37,7 @@ def time_limit(cluster: Cluster, seconds: float):
 
 
 def _start_watch(cluster, seconds):
-    peers = {name: split_address(address) for name, address in cluster.workers.items() if name != cluster.name}
+    peers = {name: split_address(address) for name, address in cluster.peers.items()}
     triples = [text for name, (host, port) in peers.items() for text in (name, host, str(port))]
     command = [sys.executable, "-S", "-E", _WATCH, str(seconds), *triples]
     # Its standard input ends when this process does, and with it the watch.

@@ -35,7 +35,7 @@ def meet(
       is taken, if two workers were told different clusters, or if something else answers at a worker's address.
     """
     meeting = _Meeting(cluster, facts)
-    with listen(cluster.address) as server:
+    with listen(str(cluster.address)) as server:
         meeting.start(server)
         try:
             meeting.wait(timeout, report)
@@ -50,12 +50,12 @@ class _Meeting:
     def __init__(self, cluster, facts):
         self.name = cluster.name
         self.tasks = {kind: list(addresses) for kind, addresses in cluster.tasks.items()}
-        self.peers = {name: address for name, address in cluster.workers.items() if name != cluster.name}
+        self.peers = cluster.peers
         self.line = hello.pack({"task": self.name, "tasks": self.tasks, "facts": dict(facts)})
         self.reached = {self.name: dict(facts)}
-        self.heard = set()
+        self.heard: set[str] = set()
         self.trouble = dict.fromkeys(self.peers, "no answer yet")
-        self.failure = None
+        self.failure: TfdistError | None = None
         self.ended = threading.Event()
         self.changed = threading.Condition()
 
