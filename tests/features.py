@@ -12,7 +12,10 @@ import tensorflow as tf
 import tfdist
 
 BATCH, EPOCHS, N = 16, 2, 107
-OPTIMIZERS = ("RMSprop", "Adagrad", "Adadelta", "Adamax", "Nadam", "Ftrl", "Lion", "Lamb", "Adafactor", "Muon")
+OPTIMIZERS = ("RMSprop", "Adagrad", "Adadelta", "Adamax", "Nadam", "Ftrl", "Lion", "Lamb", "Adafactor")
+
+if keras.version() >= "3.13":  # before, it fails in plain Keras too
+    OPTIMIZERS += ("Muon",)
 
 
 def plain_data(n=N):

@@ -48,4 +48,4 @@ def global_generator() -> keras.random.SeedGenerator:
 
 def share_global_generator(generator):
     """Makes `generator` the one behind `seed=None` in the calling thread."""
-    global_state.set_global_attribute(seed_generator.GLOBAL_SEED_GENERATOR, generator)
+    global_state.set_global_attribute("global_seed_generator", generator)

@@ -3,6 +3,7 @@
 import time
 
 import keras
+import numpy as np
 import tensorflow as tf
 
 from tfdist.loop.feed import Feed
@@ -82,7 +83,7 @@ class Driver:
     def _timed(self, call) -> Outcome:
         """The outcome of a call, as NumPy values, and the pace of its steps taken in."""
         start = time.perf_counter()
-        outcome = keras.tree.map_structure(lambda value: value.numpy(), call())
+        outcome = keras.tree.map_structure(np.asarray, call())
         if outcome.steps == 0:
             setattr(self._model, self._stop_flag, True)
         elif self._traced:
