@@ -17,7 +17,7 @@ DEAD_PROXY = dict.fromkeys(("http_proxy", "https_proxy", "grpc_proxy"), "http://
 TWO = ("127.0.0.1:2222", "127.0.0.1:2223")
 
 
-def made(kind, cpus=1):
+def made(kind, cpus=1, cluster=None):
     """What a strategy of this process says of itself, and what its replicas sum 1.0 to."""
     import tensorflow as tf
 
@@ -26,15 +26,22 @@ def made(kind, cpus=1):
     if cpus > 1:
         cpu = tf.config.list_physical_devices("CPU")[0]
         tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * cpus)
-    strategy = make_strategy(kind, startup_timeout=60)
+    strategy = make_strategy(kind, cluster, startup_timeout=60)
     total = strategy.run(lambda: tf.distribute.get_replica_context().all_reduce("sum", tf.constant(1.0)))
     total = strategy.experimental_local_results(total)[0]
     return share_of(strategy), is_chief(strategy), float(total)
 
 
+def made_with_a_chief():
+    told = read_cluster()
+    place = ("chief", 0) if told.rank == 0 else ("worker", told.rank - 1)
+    chief, *workers = told.worker_addresses
+    return made("auto", cluster=Cluster({"worker": tuple(workers), "chief": (chief,)}, *place))
+
+
 @pytest.mark.process
-def test_workers_reduce_together_despite_dead_proxies():
-    results = run_cluster(made, workers=3, args=("auto",), env=DEAD_PROXY)
+def test_chief_and_workers_reduce_together_despite_dead_proxies():
+    results = run_cluster(made_with_a_chief, workers=3, env=DEAD_PROXY)
     assert results == [(Share(rank, 3, 1), rank == 0, 3.0) for rank in range(3)]
 
 
