@@ -8,17 +8,15 @@ for all processes of a job, from the PMIx standard (PMIX_NSPACE).
 """
 
 import collections
-import zlib
 from collections.abc import Mapping
 
 from tfdist.cluster import Cluster
 from tfdist.environments import sagemaker
 from tfdist.environments.nodelist import expand_nodes
-from tfdist.environments.variables import HOSTS, base_port, needed_number, whole_number, worker_cluster
+from tfdist.environments.variables import HOSTS, base_port, job_port, needed_number, whole_number, worker_cluster
 from tfdist.errors import ClusterError
 
 _LEAVE = "mpirun sets it; leave it as it is."
-_FIRST_PORT, _LAST_PORT = 12000, 32000
 
 
 def read(environ: Mapping[str, str]) -> Cluster | None:
@@ -31,7 +29,8 @@ def read(environ: Mapping[str, str]) -> Cluster | None:
     hosts = ["127.0.0.1"] * size if local_size == size else _host_of_each_rank(environ, size, local_size)
     if len(set(hosts)) > 1:
         _check_local_rank(environ, rank, hosts)
-    base = base_port(environ, _job_port(environ, size))
+    job = environ.get("PMIX_NAMESPACE") or environ.get("OMPI_MCA_ess_base_jobid") or ""
+    base = base_port(environ, job_port(job, size))
     return worker_cluster(hosts, [base + hosts[:index].count(host) for index, host in enumerate(hosts)], rank)
 
 
@@ -70,8 +69,3 @@ def _check_local_rank(environ, rank, hosts):
             f"Rank {rank} should be process {expected} on {hosts[rank]}, and mpirun says that it is process {local} on "
             f"its host. Start the ranks host by host with mpirun --map-by slot, or set {HOSTS} to one host per rank."
         )
-
-
-def _job_port(environ, size):
-    job = environ.get("PMIX_NAMESPACE") or environ.get("OMPI_MCA_ess_base_jobid") or ""
-    return _FIRST_PORT + zlib.crc32(job.encode()) % (_LAST_PORT - _FIRST_PORT - size)

@@ -4,17 +4,22 @@ Sources: Slurm's "srun" manual, sections OUTPUT ENVIRONMENT VARIABLES and `--dis
 are there was looked at under Slurm 22.05: a batch script has SLURM_PROCID, but no SLURM_STEP_ID.
 """
 
-import zlib
 from collections.abc import Mapping
 
 from tfdist.cluster import Cluster
 from tfdist.environments.nodelist import expand_nodes, expand_numbers, expand_tasks
-from tfdist.environments.variables import PORT, RUN_ALONE, base_port, needed_number, whole_number, worker_cluster
+from tfdist.environments.variables import (
+    PORT,
+    RUN_ALONE,
+    base_port,
+    job_port,
+    needed_number,
+    whole_number,
+    worker_cluster,
+)
 from tfdist.errors import ClusterError
 
 _LEAVE = f"srun sets it; start the tasks with srun. {RUN_ALONE}"
-# Ports for a job are chosen in this range, below the one that the kernel uses for outgoing connections.
-_FIRST_PORT, _LAST_PORT = 12000, 32000
 
 
 def read(environ: Mapping[str, str]) -> Cluster | None:
@@ -112,6 +117,5 @@ def _ports(environ, count):
         if len(ports) >= count:
             return ports
     job = environ.get("SLURM_JOB_ID") or environ.get("SLURM_JOBID")
-    spread = zlib.crc32(f"{job}.{environ['SLURM_STEP_ID']}".encode()) % (_LAST_PORT - _FIRST_PORT - count)
-    base = base_port(environ, _FIRST_PORT + spread)
+    base = base_port(environ, job_port(f"{job}.{environ['SLURM_STEP_ID']}", count))
     return list(range(base, base + count))

@@ -1,5 +1,6 @@
 """Reading single environment variables, and what the adapters of the platforms share."""
 
+import zlib
 from collections.abc import Mapping, Sequence
 
 from tfdist.cluster import Cluster
@@ -13,6 +14,8 @@ PORT = "TFDIST_PORT"
 SUBDOMAIN = "TFDIST_SUBDOMAIN"
 
 DEFAULT_PORT = 2222
+# Ports for a job are chosen in this range, below the one that the kernel uses for outgoing connections.
+_FIRST_PORT, _LAST_PORT = 12000, 32000
 RUN_ALONE = "To run this process on its own, set TF_CONFIG='{}'."
 
 
@@ -40,6 +43,11 @@ def base_port(environ: Mapping[str, str], default: int = DEFAULT_PORT) -> int:
     if port is not None and port > MAX_PORT:
         raise ClusterError(f"{PORT}={port} is not a port: ports are in [1, {MAX_PORT}]. Choose a free one.")
     return default if port is None else port
+
+
+def job_port(job: str, count: int) -> int:
+    """A first of `count` ports that follows from the job's name, so that every task of it finds the same."""
+    return _FIRST_PORT + zlib.crc32(job.encode()) % (_LAST_PORT - _FIRST_PORT - count)
 
 
 def worker_cluster(hosts: Sequence[str], ports: Sequence[int], rank: int) -> Cluster:
