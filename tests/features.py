@@ -131,6 +131,15 @@ def synchronised_batch_normalisation():
     return plain_model(hidden=[keras.layers.BatchNormalization(synchronized=True)]), plain_data(96), {}
 
 
+def random_layers():
+    augmented = [
+        keras.layers.Reshape((4, 3, 1)),
+        keras.layers.RandomFlip(seed=5),
+        keras.layers.RandomTranslation(0.2, 0.2),
+    ]
+    return plain_model(hidden=[*augmented, keras.layers.Flatten(), keras.layers.Dropout(0.3)]), plain_data(), {}
+
+
 def constraints_and_schedule():
     schedule = keras.optimizers.schedules.CosineDecay(0.1, 12)
     constrained = keras.layers.Dense(12, "tanh", kernel_constraint=keras.constraints.MaxNorm(0.5))
@@ -199,7 +208,7 @@ FEATURES = {
     feature.__name__: feature
     for feature in (
         masks, mean_with_sample_weight, sum_reduction, scalar_loss, nested_and_string_inputs, subclassed,
-        own_train_step, own_compute_loss, synchronised_batch_normalisation, constraints_and_schedule, frozen_layer,
+        own_train_step, own_compute_loss, random_layers, synchronised_batch_normalisation, constraints_and_schedule, frozen_layer,
         eager, compiled_by_xla, steps_per_execution, data_set_of_unknown_size, data_set_of_known_size,
         swapped_averages, mixed_bfloat16, mixed_float16, *(optimizer(name) for name in OPTIMIZERS),
     )
