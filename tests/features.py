@@ -210,7 +210,8 @@ FEATURES = {
         masks, mean_with_sample_weight, sum_reduction, scalar_loss, nested_and_string_inputs, subclassed,
         own_train_step, own_compute_loss, random_layers, synchronised_batch_normalisation,
         constraints_and_schedule, frozen_layer, eager, compiled_by_xla, steps_per_execution,
-        data_set_of_unknown_size, data_set_of_known_size, swapped_averages, mixed_bfloat16, mixed_float16, *(optimizer(name) for name in OPTIMIZERS),
+        data_set_of_unknown_size, data_set_of_known_size, swapped_averages, mixed_bfloat16, mixed_float16,
+        *(optimizer(name) for name in OPTIMIZERS),
     )
 }  # fmt: skip
 
