@@ -87,6 +87,12 @@ def test_symbolic_build_makes_all_variables_without_data():
     assert {id(variable) for metric in averages for variable in metric.variables} <= known
 
 
+def test_an_optimizer_knows_its_variables():
+    model = compiled()
+    trainer.build(model, spec("a", "b"))
+    assert optimizers.trained_variables(model.optimizer) == model.trainable_variables
+
+
 def test_compiling_again_forgets_traced_steps():
     model = compiled()
     trainer.cache_of(model)["step"] = 1

@@ -7,7 +7,8 @@ distributed variable stands for the local copy.
 
 Private names: the methods by which `TFOptimizer` distributes what `BaseOptimizer` does on one device
 (`_apply_weight_decay`, `_backend_update_step`, `_overwrite_model_variables_with_average_value`,
-`_backend_increment_gradient_accumulators`), and `LossScaleOptimizer._tf_apply` against `_common_apply`.
+`_backend_increment_gradient_accumulators`), `LossScaleOptimizer._tf_apply` against `_common_apply`, and
+`_trainable_variables`.
 No public switch chooses between the two.
 """
 
@@ -40,3 +41,8 @@ def single_device_updates():
 def inner_optimizer(optimizer):
     """The optimizer that updates weights: what a `LossScaleOptimizer` wraps, or `optimizer` itself."""
     return getattr(optimizer, "inner_optimizer", optimizer)
+
+
+def trained_variables(optimizer) -> list:
+    """The variables that the optimizer was built for, which `apply(gradients)` without variables means."""
+    return optimizer._trainable_variables

@@ -12,6 +12,7 @@ import tensorflow as tf
 
 from tfdist.batching import Share
 from tfdist.compat import seeds, trainer
+from tfdist.compat.optimizers import trained_variables
 from tfdist.step.parts import replica_batch
 from tfdist.step.reduce import sum_over_replicas
 from tfdist.step.update import update
@@ -56,7 +57,7 @@ def average_logs(logs: dict, weight) -> dict:
 
 def _synchronised_apply(optimizer):
     def apply(gradients, trainable_variables=None):
-        variables = optimizer._trainable_variables if trainable_variables is None else list(trainable_variables)
+        variables = trained_variables(optimizer) if trainable_variables is None else list(trainable_variables)
         weight = _local.weight
         present = [tf.convert_to_tensor(g) * tf.cast(weight, g.dtype) for g in gradients if g is not None]
         summed = iter(sum_over_replicas(present))
