@@ -39,7 +39,8 @@ def losses_as_on_one_device():
 @contextlib.contextmanager
 def counting():
     """Collects what each loss computed inside divides by: a list of scalar float32 tensors, or None for rows."""
-    with _active(found := []):
+    found: list = []
+    with _active(found):
         yield found
 
 

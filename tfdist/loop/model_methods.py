@@ -18,12 +18,12 @@ def enable_model_fit() -> None:
     """
     for name, replacement in (("fit", fit), ("evaluate", _evaluate), ("predict", predict)):
         stock = getattr(keras.Model, name)
-        if not hasattr(stock, "stock"):
+        if stock.__module__ != __name__:
             setattr(keras.Model, name, _routed(stock, replacement))
 
 
 def _routed(stock, replacement):
-    @functools.wraps(stock)
+    @functools.wraps(stock, assigned=("__doc__", "__name__", "__qualname__"))
     def method(model, *args, **kwargs):
         strategy = model.distribute_strategy
         distributed = strategy.num_replicas_in_sync > 1 or isinstance(
@@ -31,7 +31,6 @@ def _routed(stock, replacement):
         )
         return (replacement if distributed else stock)(model, *args, **kwargs)
 
-    method.stock = stock
     return method
 
 

@@ -31,13 +31,13 @@ def make_replica_step(model, share: Share, seed_generator, *, accumulate_steps: 
         batch = replica_batch(worker_batch, global_rows, share, replica)
         before = values = variables.read()
         totals = loss_totals(model, variables, values, batch, training=True)
-        gradients = None
+        gradients: list = [None] * len(variables.trainable)
         for index in range(accumulate_steps):
             # One micro-batch after the other: memory for one only.
             with tf.control_dependencies(_present(gradients)):
                 part = batch.part(index, accumulate_steps)
             found, values = backward(values, part, totals)
-            gradients = found if gradients is None else _add(gradients, found)
+            gradients = _add(gradients, found)
         _synchronise_and_update(
             model, variables, gradients, variables.changed(before, values), statistics, batch.weight
         )
@@ -82,8 +82,8 @@ def _dense(gradient, value):
     return gradient if gradient is None else tf.ensure_shape(tf.convert_to_tensor(gradient), value.shape)
 
 
-def _present(gradients) -> list:
-    return [gradient for gradient in gradients or [] if gradient is not None]
+def _present(gradients: list) -> list:
+    return [gradient for gradient in gradients if gradient is not None]
 
 
 def _add(left: list, right: list) -> list:
