@@ -95,6 +95,16 @@ def test_maps_see_one_example_and_may_change_everything():
             assert text.numpy().tolist() == [str(i).encode() for i in y["label"].numpy()]
 
 
+def test_maps_may_return_lists_but_no_ragged_tensors():
+    data = from_arrays(np.arange(3)).map(lambda i: [i, {"twice": 2 * i, "shape": (3.0, np.int8(1))}])
+    i, other = batches(data)[0]
+    assert other["twice"].numpy().tolist() == (2 * i).numpy().tolist() == [0, 2, 4]
+    assert other["shape"][1].dtype == tf.int8
+    ragged = from_arrays(np.arange(3)).map(lambda i: tf.RaggedTensor.from_row_lengths([i], [1]))
+    with pytest.raises(DataError, match="map.. returns RaggedTensorSpec.*to_tensor"):
+        ragged.worker_batches(2, Share())
+
+
 def test_data_is_immutable():
     data = from_arrays(np.arange(10))
     data.map(operator.neg)

@@ -38,7 +38,7 @@ def global_batches(data, batch_size, workers, replicas=1, **where):
     mapped=st.booleans(),
 )
 @example(examples=2, batch_size=3, workers=4, replicas=1, seed=0, mapped=True)
-# A part of 2 rows can be larger than the same part of 3 rows: the padding must fit both.
+# A part of 2 rows can be larger than the same part of 3 rows.
 @example(examples=5, batch_size=3, workers=3, replicas=1, seed=0, mapped=True)
 def test_any_number_of_workers_reads_the_same_global_batches(examples, batch_size, workers, replicas, seed, mapped):
     data = from_arrays(np.arange(examples), shuffle=True, seed=seed)

@@ -178,6 +178,7 @@ def test_a_lookup_table_survives_the_copy():
         (lambda: RANGE(0).batch(2), "no batch"),
         (lambda: RANGE(3).map(tf.range).ragged_batch(2), "must be dense"),
         (lambda: RANGE(3).map(lambda i: tf.sparse.eye(2)).batch(2), "must be dense"),
+        (lambda: RANGE(4).window(2), "must be dense"),
         (lambda: [1, 2], r"from_dataset\(list\)"),
         (distributed, "not distributed yet"),
     ],

@@ -1,19 +1,21 @@
 """Data whose examples can be read in any order, given their indices."""
 
 import dataclasses
+import functools
 import operator
 from collections.abc import Callable
 from typing import Any, Protocol
 
+import keras
 import tensorflow as tf
 
 from tfdist.batching import EpochPlan
 from tfdist.data.base import Data
 from tfdist.data.order import worker_indices
+from tfdist.data.specs import is_none
 from tfdist.errors import BatchError, DataError
 
 _SEEDS = 2**63
-_PARALLEL = {"num_parallel_calls": tf.data.AUTOTUNE, "deterministic": True}
 
 
 class Source(Protocol):
@@ -50,18 +52,19 @@ class Indexed(Data):
     def examples(self) -> int:
         return self.source.examples
 
-    @property
+    @functools.cached_property
     def element_spec(self):
         if not self.maps:
             return self.source.spec
-        spec = _mapped(tf.data.Dataset.range(1).map(self._one_row), self.maps, 1).element_spec[1]
-        return tf.nest.map_structure(lambda leaf: leaf if isinstance(leaf, tf.TensorSpec) else None, spec)
+        row = tf.data.Dataset.range(1).map(lambda index: self._mapped(_row(self.source.read(index[tf.newaxis]), 0)))
+        return tf.nest.map_structure(_batch_spec, row.element_spec)
 
     def map(self, fn: Callable) -> "Indexed":
         """The same data with `fn` applied to each example, as `tf.data.Dataset.map` does: `fn(x, y)` for `(x, y)`.
 
         `fn` is traced, and runs in parallel on the worker that reads the example. Let it depend on its arguments
-        alone: stateful random operations in it differ from run to run. It may change shapes, dtypes and nesting.
+        alone: stateful random operations in it differ from run to run. It may change shapes, dtypes and nesting; a
+        list becomes a tuple.
         """
         if not callable(fn):
             raise DataError(f"map({fn!r}): a function of one example is needed, such as `lambda x, y: (x / 255, y)`.")
@@ -75,55 +78,63 @@ class Indexed(Data):
         first_step += first_epoch * plan.steps
         seed = int(self.seed) if self.shuffle else None
         indices = worker_indices(plan, share, first_step=first_step, repeat=repeat, seed=seed)
+        spec = self.element_spec
+        batches = indices.map(
+            lambda rows, index: (rows, self._read(index, spec)),
+            num_parallel_calls=tf.data.AUTOTUNE,
+            deterministic=True,
+        )
+        return batches.prefetch(tf.data.AUTOTUNE)
+
+    def _read(self, index, spec):
+        """The examples at `index`, mapped: a batch of `spec`.
+
+        The maps run in a loop over the rows of a batch, and on several batches at a time. That takes half the time of
+        unbatching, mapping and batching again.
+        """
+        batch = self.source.read(index)
         if not self.maps:
-            return indices.map(self._rows_and_batch, **_PARALLEL).prefetch(tf.data.AUTOTUNE)
-        size = largest_part(plan, share)
-        padded = indices.map(lambda rows, index: _padded(rows, index, size))
-        read = padded.map(lambda counts, index: (counts, self.source.read(index)), **_PARALLEL)
-        return _mapped(read, self.maps, size).prefetch(tf.data.AUTOTUNE)
+            return batch
+        signature = [tf.TensorSpec(leaf.shape[1:], leaf.dtype) for leaf in _tensors(spec)]
+        mapped = tf.map_fn(
+            lambda leaves: _tensors(self._mapped(_packed(batch, leaves))),
+            _tensors(batch),
+            fn_output_signature=signature,
+        )
+        return _packed(spec, mapped)
+
+    def _mapped(self, example):
+        for fn in self.maps:
+            example = keras.tree.lists_to_tuples(fn(*example) if type(example) is tuple else fn(example))
+        return example
 
     def _plan(self, batch_size, drop_remainder) -> EpochPlan:
         if not _is_integer(batch_size):
             raise BatchError(f"batch_size={batch_size!r}: the rows of a global batch are an integer, such as 256.")
         return EpochPlan(self.examples, operator.index(batch_size), bool(drop_remainder))
 
-    def _rows_and_batch(self, rows, index):
-        return rows, self.source.read(index)
 
-    def _one_row(self, index):
-        counts, padded = _padded(index, index[tf.newaxis], 1)
-        return counts, self.source.read(padded)
+def _tensors(nest) -> list:
+    return [leaf for leaf in tf.nest.flatten(nest) if leaf is not None]
 
 
-def largest_part(plan, share) -> int:
-    """The most rows that a worker reads of a global batch, and one at least.
-
-    A partial batch can give a worker more rows than a full one: part 2 of 5 has one of 2 rows and none of 3.
-    """
-    bounds = [share.bounds(rows) for rows in (plan.rows(0), plan.last_rows)]
-    return max(1, *(stop - start for start, stop in bounds))
+def _packed(nest, tensors):
+    """The tensors, nested as `nest`, whose None leaves stay."""
+    rest = iter(tensors)
+    return tf.nest.map_structure(lambda leaf: None if leaf is None else next(rest), nest)
 
 
-def _padded(rows, index, size):
-    """`(counts, index)`: `index` brought to `size` by repeating its first, and per row what undoes that."""
-    count = tf.size(index, tf.int64)
-    index = tf.concat([index, tf.repeat(index[:1], size - count)], 0)
-    return (tf.repeat(rows, size), tf.repeat(count, size)), tf.ensure_shape(index, [size])
+def _row(batch, index):
+    return _packed(batch, [leaf[index] for leaf in _tensors(batch)])
 
 
-def _mapped(read, maps, size):
-    """From `(counts, batch of size rows)` to `(rows, batch)` with each example mapped and the padding cut away."""
-
-    def call(counts, example):
-        for fn in maps:
-            example = fn(*example) if type(example) is tuple else fn(example)
-        return counts, example
-
-    def cut(counts, batch):
-        rows, count = counts[0][0], counts[1][0]
-        return rows, tf.nest.map_structure(lambda leaf: None if leaf is None else leaf[:count], batch)
-
-    return read.unbatch().map(call, **_PARALLEL).batch(size).map(cut)
+def _batch_spec(spec):
+    """The spec of a batch of examples of `spec`. Raises DataError unless they are dense."""
+    if is_none(spec):
+        return None
+    if not isinstance(spec, tf.TensorSpec):
+        raise DataError(f"map() returns {spec}: examples must be dense. Let it end with `.to_tensor()` or padding.")
+    return tf.TensorSpec(None if spec.shape.rank is None else (None, *spec.shape), spec.dtype)
 
 
 def _is_integer(value) -> bool:

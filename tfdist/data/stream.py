@@ -9,6 +9,7 @@ import tensorflow as tf
 from tfdist.compat.datasets import counts_iterations, differences, fresh_copy, graph_of
 from tfdist.data.base import Data
 from tfdist.data.order import at_least_one
+from tfdist.data.specs import is_none
 from tfdist.errors import BatchError, DataError
 
 _log = logging.getLogger(__name__)
@@ -132,9 +133,9 @@ def _any_rows(spec):
 def _check_batched(element_spec):
     specs = tf.nest.flatten(element_spec)
     for spec in specs:
-        if isinstance(spec, tf.RaggedTensorSpec | tf.SparseTensorSpec):
+        if not isinstance(spec, tf.TensorSpec) and not is_none(spec):
             raise DataError(
-                f"The data set holds {spec}: batches must be dense. Map `.to_tensor()` or `tf.sparse.to_dense`."
+                f"The data set holds {spec}: batches must be dense tensors. Map `.to_tensor()` or `tf.sparse.to_dense`."
             )
     shapes = [spec.shape for spec in specs if isinstance(spec, tf.TensorSpec)]
     rows = {shape[0] for shape in shapes if shape.rank} - {None}
