@@ -21,6 +21,7 @@ from tfdist.workdir import Workdir
 
 ROOT = pathlib.Path(__file__).parent.parent
 CONFIG = str(ROOT / "configs" / "digits.py")
+TWO_WORKERS = '{"cluster": {"worker": ["a:1", "b:1"]}, "task": {"type": "worker", "index": 0}}'
 RATE = {"warmup": "1 epoch", "schedule": "step", "boundaries": "2 epochs"}
 SMALL = ["--config.epochs=3", "--config.task.width=4", *(f"--config.learning_rate.{k}={v}" for k, v in RATE.items())]
 
@@ -65,6 +66,8 @@ def flags(workdir):
         (["--config.task.name=exmples.digits"], {}, "task.name='exmples.digits': there is no such module; Start from"),
         (["--workdir=/proc/none/digits"], {}, "--workdir=/proc/none/digits: No such file or directory."),
         ([], {"TF_CONFIG": "{"}, "TF_CONFIG"),
+        (["--strategy=mirrored"], {"TF_CONFIG": TWO_WORKERS}, "strategy 'mirrored' serves one process"),
+        (["--strategy=ps"], {}, "strategy 'ps'"),
     ],
 )
 def test_wrong_input_ends_with_code_64_and_one_line(tmp_path, monkeypatch, capsys, arguments, environ, message):
@@ -80,12 +83,20 @@ def test_wrong_input_ends_with_code_64_and_one_line(tmp_path, monkeypatch, capsy
     assert message in line
 
 
-def test_wrong_setting_is_refused_before_tensorflow_starts(tmp_path):
-    command = [sys.executable, "-X", "importtime", "-m", "tfdist.train", *flags(tmp_path), "--config.epochs=0"]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, check=False, text=True, timeout=60)
+@pytest.mark.parametrize(
+    ("argument", "message"),
+    [
+        ("--config.epochs=0", "tfdist: epochs=0: the epochs are a whole number, 1 or more."),
+        ("--strategy=mirrored", "tfdist: strategy 'mirrored' serves one process, and the cluster has 2 workers"),
+    ],
+)
+def test_mistake_is_refused_before_tensorflow_starts(tmp_path, argument, message):
+    command = [sys.executable, "-X", "importtime", "-m", "tfdist.train", *flags(tmp_path), argument]
+    environ = {**os.environ, "TF_CONFIG": TWO_WORKERS}
+    done = subprocess.run(command, cwd=ROOT, env=environ, capture_output=True, check=False, text=True, timeout=60)
     imported = {line.split("|")[-1].strip() for line in done.stderr.splitlines() if line.startswith("import time:")}
     assert done.returncode == 64
-    assert "tfdist: epochs=0: the epochs are a whole number, 1 or more." in done.stderr
+    assert message in done.stderr
     assert "tfdist.config" in imported
     assert not {"tensorflow", "keras", "numpy"} & imported
 

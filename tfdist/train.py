@@ -12,6 +12,7 @@ import sys
 
 from absl import app, flags
 
+from tfdist.cluster.kinds import check_kind
 from tfdist.config_file import read_experiment, to_dict
 from tfdist.environments import read_cluster
 from tfdist.errors import ConfigError, PeerLostError, TfdistError
@@ -60,6 +61,7 @@ def _run(argv):
     if cluster.is_evaluator:
         print("tfdist: this task is an evaluator. The workers evaluate as they train, so there is nothing to do here.")
         return
+    check_kind(_STRATEGY.value, cluster)
     workdir = Workdir(_WORKDIR.value, writes=cluster.is_chief)
     workdir.write_json("config.json", to_dict(experiment))
     _show_our_lines()
