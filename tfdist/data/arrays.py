@@ -102,8 +102,8 @@ def _as_array(name, leaf) -> np.ndarray:
         )
     if isinstance(leaf, list | tuple | str | bytes) or not hasattr(leaf, "__array__"):
         raise DataError(
-            f"{name} is {leaf!r:.60}, a {type(leaf).__name__}, but must be an array. Try `numpy.asarray`, or hand over a "
-            "batched `tf.data.Dataset`."
+            f"{name} is {leaf!r:.60}, a {type(leaf).__name__}, but must be an array. Try `numpy.asarray`, or hand over "
+            "a batched `tf.data.Dataset`."
         )
     array = leaf if isinstance(leaf, np.memmap) else np.asarray(leaf)
     if type(leaf).__module__.startswith("pandas") and array.ndim == 1:
