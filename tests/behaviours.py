@@ -147,6 +147,18 @@ def fit_data_set(made, x, y, **kwargs):
     return tfdist.fit(made, endless, verbose=0, **kwargs).history
 
 
+def orders_of_unknown_size(strategy):
+    """Losses of two epochs of a shuffled data set of unknown size, on a model that does not learn."""
+    made = model(strategy, optimizer=lambda: keras.optimizers.SGD(0.0))
+    data_set = tf.data.Dataset.from_tensor_slices(data(60)).filter(lambda x, y: True)
+    first_losses = []
+    callback = keras.callbacks.LambdaCallback(
+        on_train_batch_end=lambda batch, logs: first_losses.append(logs["loss"]) if batch == 0 else None
+    )
+    tfdist.fit(made, data_set.shuffle(60, seed=1).batch(10), epochs=3, verbose=0, callbacks=[callback])
+    return first_losses
+
+
 def unseeded_weights(strategy):
     """Weights of a model that nobody seeded."""
     return model(strategy).get_weights()
@@ -178,5 +190,6 @@ def all_of(topology, folder):
         function.__name__: function(strategy)
         for function in (
             batch_statistics, evaluation, stop_decided_by_last_worker, not_a_number, arguments_of_fit, unseeded_weights,
+            orders_of_unknown_size,
         )
     }  # fmt: skip

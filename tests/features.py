@@ -115,6 +115,46 @@ def own_train_step():
     return model, plain_data(), {}
 
 
+class TwoOptimizers(keras.Model):
+    """A GAN: no `call`, and two optimizers that nobody builds."""
+
+    def __init__(self):
+        super().__init__()
+        self.judge = keras.Sequential([keras.Input((8,)), keras.layers.Dense(8, "tanh"), keras.layers.Dense(1)])
+        self.maker = keras.Sequential([keras.Input((8,)), keras.layers.Dense(8, "tanh"), keras.layers.Dense(8)])
+        self.average = keras.metrics.Mean(name="maker_loss")
+
+    def compile(self, judge_optimizer, maker_optimizer, loss):
+        super().compile()
+        self.judge_optimizer, self.maker_optimizer, self.how_wrong = judge_optimizer, maker_optimizer, loss
+
+    def train_step(self, data):
+        real, noise = data
+        rows = tf.shape(real)[0]
+        yes, no = tf.ones((rows, 1)), tf.zeros((rows, 1))
+        with tf.GradientTape() as tape:
+            judged = self.judge(tf.concat([real, self.maker(noise)], 0))
+            loss = self.how_wrong(yes, judged[:rows]) + self.how_wrong(no, judged[rows:])
+        self._step(tape, loss, self.judge, self.judge_optimizer)
+        with tf.GradientTape() as tape:
+            loss = self.how_wrong(yes, self.judge(self.maker(noise)))
+        self._step(tape, loss, self.maker, self.maker_optimizer)
+        self.average.update_state(loss)
+        return {"maker_loss": self.average.result()}
+
+    def _step(self, tape, loss, part, optimizer):
+        variables = part.trainable_variables
+        optimizer.apply_gradients(zip(tape.gradient(loss, variables), variables))
+
+
+def two_optimizers():
+    model = TwoOptimizers()
+    loss = keras.losses.BinaryCrossentropy(from_logits=True)
+    model.compile(sgd(), keras.optimizers.Adam(0.01, global_clipnorm=0.1), loss)
+    rng = np.random.default_rng(0)
+    return model, tuple(rng.normal(size=(N + 1, 8)).astype("float32") for _ in range(2)), {}
+
+
 class OwnLoss(Subclassed):
     def compute_loss(self, x=None, y=None, y_pred=None, sample_weight=None, training=True):
         raw = keras.losses.sparse_categorical_crossentropy(y, y_pred, from_logits=True)
@@ -208,7 +248,7 @@ FEATURES = {
     feature.__name__: feature
     for feature in (
         masks, mean_with_sample_weight, sum_reduction, scalar_loss, nested_and_string_inputs, subclassed,
-        own_train_step, own_compute_loss, random_layers, synchronised_batch_normalisation,
+        own_train_step, two_optimizers, own_compute_loss, random_layers, synchronised_batch_normalisation,
         constraints_and_schedule, frozen_layer, eager, compiled_by_xla, steps_per_execution,
         data_set_of_unknown_size, data_set_of_known_size, swapped_averages, mixed_bfloat16, mixed_float16,
         *(optimizer(name) for name in OPTIMIZERS),

@@ -24,12 +24,6 @@ class OwnStep(keras.Model):
         return {"loss": keras.ops.mean(self(data[0]))}
 
 
-class TwoOptimizers(OwnStep):
-    def compile(self, *args, **kwargs):
-        self.second = keras.optimizers.SGD()
-        super().compile(*args, **kwargs)
-
-
 def endless():
     return tf.data.Dataset.from_tensors((X, Y)).repeat()
 
@@ -47,7 +41,6 @@ REFUSED = [
         r"fit\(accumulate_steps=",
     ),
     (lambda: tfdist.fit(model(kind=OwnStep), X, Y, accumulate_steps=2), tfdist.UnsupportedError, "compute_loss"),
-    (lambda: tfdist.fit(model(kind=TwoOptimizers), X, Y), tfdist.UserError, r"build\(variables\)"),
     (lambda: tfdist.fit(model(), endless()), tfdist.DataError, "steps_per_epoch"),
     (lambda: tfdist.fit(model(), X, Y, validation_split=1.5), tfdist.DataError, "validation_split=1.5"),
     (lambda: tfdist.fit(model(), X, Y, class_weight={"a": 1.0}), tfdist.DataError, "class index"),

@@ -9,6 +9,8 @@ from tfdist.testing import run_cluster
 
 # Half-precision gradients are rounded for each part of a batch, so that they depend on the parts.
 TOLERANCE = {"mixed_bfloat16": 2e-2, "mixed_float16": 2e-3}
+# A metric that a train_step updates itself weighs replicas alike, whatever their rows.
+LOSS_TOLERANCE = {"two_optimizers": 1e-2}
 # The two exceptions to I1: a micro-batch has batch statistics of its own, and random layers draw on each replica.
 NOT_ACCUMULATED = {"synchronised_batch_normalisation", "random_layers"}
 ONE_REPLICA_ONLY = {"random_layers"}
@@ -40,7 +42,7 @@ def problems(name, expected, found):
         distance = np.max(np.abs(one - other)) / max(np.max(np.abs(one)), 1e-9)
         if not distance <= TOLERANCE.get(name, 1e-5):
             yield f"{name}: weights of shape {one.shape} are off by {distance:.2g}"
-    if not np.allclose(expected["loss"], found["loss"], rtol=TOLERANCE.get(name, 1e-4)):
+    if not np.allclose(expected["loss"], found["loss"], rtol=LOSS_TOLERANCE.get(name, TOLERANCE.get(name, 1e-4))):
         yield f"{name}: losses {found['loss']} instead of {expected['loss']}"
     if expected["scale"] != found["scale"]:
         yield f"{name}: loss scale {found['scale']} instead of {expected['scale']}"

@@ -101,6 +101,12 @@ def test_arguments_of_fit_mean_what_they_mean_in_keras(ran):
     assert sorted(found["compiled_again"][0]) == ["loss", "mae"]
 
 
+def test_epochs_of_unknown_size_are_shuffled_anew(ran):
+    _, workers, _ = ran
+    first_losses = agree(workers, "orders_of_unknown_size")
+    assert len(set(first_losses)) == 3
+
+
 def test_unseeded_models_start_alike_on_all_workers(ran):
     _, workers, _ = ran
     agree(workers, "unseeded_weights")

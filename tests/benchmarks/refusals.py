@@ -1,4 +1,4 @@
-"""A table of what `python -m tfdist.train` refuses: the mistake, the exit code, the seconds to the message, the message.
+"""A table of what `python -m tfdist.train` refuses: mistake, exit code, seconds to the message, message.
 
 python tests/benchmarks/refusals.py
 """

@@ -56,6 +56,11 @@ def overrides(model, method: str) -> bool:
     return getattr(type(model), method) is not getattr(TensorFlowTrainer, method)
 
 
+def has_call(model) -> bool:
+    """Whether the model can be called on its inputs."""
+    return type(model).call is not keras.Model.call
+
+
 def may_divide_by_other_than_rows(model) -> bool:
     """Whether a loss may be divided by a mask's or the weights' sum: reductions, masks, or a loss of the user's own."""
     if type(model).compute_loss is not keras.Model.compute_loss:

@@ -1,5 +1,7 @@
 """The batches of a run, epoch after epoch, for this worker."""
 
+import functools
+
 import tensorflow as tf
 
 from tfdist.batching import Share
@@ -25,12 +27,14 @@ class Feed:
         self._drop, self._class_weight = drop_remainder, class_weight
         self._size = data.steps_per_epoch(batch_size, drop_remainder)
         self.steps = steps if steps is not None else self._size
+        self._epoch = 0
         self._iterator = None
+        self._made: dict = {}
 
-    @property
+    @functools.cached_property
     def batch_spec(self):
         """Nested `tf.TensorSpec` of one batch."""
-        return self._batches(repeat=False, first_step=0).element_spec[1]
+        return self._batches(repeat=False).element_spec[1]
 
     @property
     def smallest_batch(self) -> int:
@@ -43,6 +47,7 @@ class Feed:
 
     def start(self, first_epoch: int = 0) -> None:
         """Positions the feed at the first step of an epoch."""
+        self._epoch = first_epoch
         if self.steps is None:
             self._check_finite()
             return
@@ -51,16 +56,24 @@ class Feed:
 
     def epoch(self):
         """The iterator over `(rows, batch)` for the next epoch."""
-        return self._iterator if self.steps is not None else iter(self._batches(repeat=False, first_step=0))
+        if self.steps is not None:
+            return self._iterator
+        self._epoch += 1
+        return iter(self._batches(repeat=False, first_epoch=self._epoch - 1))
 
-    def _batches(self, *, repeat: bool, first_step: int) -> tf.data.Dataset:
-        batches = self.data.worker_batches(
-            self.batch_size, self.share, first_step=first_step, drop_remainder=self._drop, repeat=repeat
-        )
-        return with_class_weight(batches, self._class_weight) if self._class_weight else batches
+    def _batches(self, *, repeat: bool, **start: int) -> tf.data.Dataset:
+        """`start`: `first_step`, or `first_epoch` where steps are not known. Made once, since tracing takes time."""
+        key = (repeat, *start.items())
+        if key not in self._made:
+            batches = self.data.worker_batches(
+                self.batch_size, self.share, drop_remainder=self._drop, repeat=repeat, **start
+            )
+            # The pipelines of other epochs are not needed any more.
+            self._made = {key: with_class_weight(batches, self._class_weight) if self._class_weight else batches}
+        return self._made[key]
 
     def _check_finite(self) -> None:
-        if self._batches(repeat=False, first_step=0).cardinality() == tf.data.INFINITE_CARDINALITY:
+        if self._batches(repeat=False).cardinality() == tf.data.INFINITE_CARDINALITY:
             raise DataError(
                 "The data never ends and nothing says how long an epoch is. Give steps_per_epoch (or steps, "
                 "validation_steps)."

@@ -4,7 +4,6 @@ import tensorflow as tf
 
 from tfdist.batching import Share
 from tfdist.compat import seeds, trainer
-from tfdist.errors import UserError
 from tfdist.loop.feed import Feed
 from tfdist.step import custom, evaluate, train
 from tfdist.step.run import Runner, make_runner
@@ -13,20 +12,12 @@ from tfdist.step.run import Runner, make_runner
 def build(model, batch_spec) -> None:
     """Builds what is not built, in the model's strategy's scope.
 
-    Raises:
-        UserError: an optimizer of a model with a `train_step` of its own that only the model could build.
+    A model without a `call`, such as one that holds the parts of a GAN, is left to its `train_step`.
     """
+    if trainer.overrides(model, "train_step") and not trainer.has_call(model):
+        return
     with model.distribute_strategy.scope():
-        if not trainer.overrides(model, "train_step") or not model.built:
-            trainer.build(model, batch_spec)
-        elif not model.optimizer.built and not trainer.overrides(model, "compile"):
-            model.optimizer.build(model.trainable_variables)
-    for optimizer in trainer.optimizers_of(model):
-        if not optimizer.built and optimizer is not model.optimizer:
-            raise UserError(
-                f"The optimizer {optimizer.name!r} of a model with a train_step of its own is not built, and only you "
-                "know its variables. Call its build(variables) in the strategy's scope, for example in compile()."
-            )
+        trainer.build(model, batch_spec)
 
 
 def train_runner(model, feed: Feed, accumulate_steps: int) -> Runner:

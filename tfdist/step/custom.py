@@ -58,12 +58,24 @@ def average_logs(logs: dict, weight) -> dict:
 def _synchronised_apply(optimizer):
     def apply(gradients, trainable_variables=None):
         variables = trained_variables(optimizer) if trainable_variables is None else list(trainable_variables)
+        _build(optimizer, variables)
         weight = _local.weight
         present = [tf.convert_to_tensor(g) * tf.cast(weight, g.dtype) for g in gradients if g is not None]
         summed = iter(sum_over_replicas(present))
         update(optimizer, [None if g is None else next(summed) for g in gradients], variables, [])
 
     return apply
+
+
+def _build(optimizer, variables: list) -> None:
+    """Makes the variables of an optimizer whose first use is in a `train_step`, on all replicas at once."""
+
+    def build(_strategy):
+        with tf.init_scope():
+            optimizer.build(variables)
+
+    if not optimizer.built:
+        tf.distribute.get_replica_context().merge_call(build)
 
 
 def _average_statistics(statistics: list, weight) -> None:
