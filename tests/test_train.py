@@ -34,7 +34,7 @@ def start(arguments, cluster=None, **kwargs):
     )
 
 
-def finish(processes, timeout=120):
+def finish(processes, timeout=300):
     """`(exit code, standard output, standard error)` of each; no process is left behind."""
     try:
         outputs = [process.communicate(timeout=timeout) for process in processes]
@@ -195,7 +195,7 @@ def test_lost_peer_ends_the_others_with_code_69(tmp_path):
     assert not (tmp_path / "model.keras").exists()
 
 
-def wait_for(path, process, seconds=90):
+def wait_for(path, process, seconds=240):
     deadline = time.monotonic() + seconds
     while not path.exists():
         assert process.poll() is None, process.communicate()
