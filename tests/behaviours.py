@@ -159,6 +159,29 @@ def orders_of_unknown_size(strategy):
     return first_losses
 
 
+def more_steps_than_data(strategy):
+    """Examples counted and predicted where more steps are asked for than the data has; a data set to validate on."""
+    made = model(strategy, metrics=lambda: [Counted()])
+    x, y = data(50)
+    held_out = tf.data.Dataset.from_tensor_slices((x, y)).batch(7)
+    history = tfdist.fit(made, x, y, batch_size=10, verbose=0, validation_data=held_out, validation_steps=4)
+    logs = tfdist.evaluate(made, x, y, batch_size=20, steps=9, verbose=0)
+    outputs = tfdist.predict(made, x, batch_size=20, steps=9, verbose=0)
+    return logs["examples"], outputs.shape, history.history["examples"], history.history["val_examples"]
+
+
+class StopAtOnce(keras.callbacks.Callback):
+    def on_train_begin(self, logs=None):
+        self.model.stop_training = True
+
+
+def stopped_before_it_began(strategy):
+    """Optimizer steps of a training that is stopped before its first one."""
+    made = model(strategy)
+    tfdist.fit(made, *data(), batch_size=10, epochs=3, verbose=0, callbacks=[StopAtOnce()])
+    return int(made.optimizer.iterations.numpy())
+
+
 def unseeded_weights(strategy):
     """Weights of a model that nobody seeded."""
     return model(strategy).get_weights()
@@ -190,6 +213,6 @@ def all_of(topology, folder):
         function.__name__: function(strategy)
         for function in (
             batch_statistics, evaluation, stop_decided_by_last_worker, not_a_number, arguments_of_fit, unseeded_weights,
-            orders_of_unknown_size,
+            orders_of_unknown_size, more_steps_than_data, stopped_before_it_began,
         )
     }  # fmt: skip

@@ -62,6 +62,22 @@ def sum_reduction():
     return plain_model(keras.optimizers.SGD(0.002, momentum=0.9), loss=loss), plain_data(), {}
 
 
+def no_reduction():
+    loss = keras.losses.SparseCategoricalCrossentropy(reduction="none")
+    return plain_model(keras.optimizers.SGD(0.002, momentum=0.9), loss=loss), plain_data(), {}
+
+
+def variable_length():
+    """Batches padded to their longest row, without a mask: a loss is divided by more than rows."""
+    rows = [np.full((1 + i % 5, 2), i / N, "float32") for i in range(N)]
+    data = tf.data.Dataset.from_tensor_slices(np.arange(N, dtype="int32"))
+    ragged = tf.ragged.constant([row.tolist() for row in rows], ragged_rank=1, dtype=tf.float32)
+    data = data.map(lambda i: (ragged[i], ragged[i][:, :1])).padded_batch(BATCH, padded_shapes=([None, 2], [None, 1]))
+    model = keras.Sequential([keras.Input((None, 2)), keras.layers.Conv1D(3, 2, padding="same"), keras.layers.Dense(1)])
+    model.compile(sgd(), "mse")
+    return model, data, {}
+
+
 def scalar_loss():
     def loss(y_true, y_pred):
         return keras.ops.mean(keras.losses.sparse_categorical_crossentropy(y_true, y_pred))
@@ -180,6 +196,47 @@ def random_layers():
     return plain_model(hidden=[*augmented, keras.layers.Flatten(), keras.layers.Dropout(0.3)]), plain_data(), {}
 
 
+def many_metrics():
+    """Metrics with integer state, other shapes, results that are dicts; a sample weight for one output only."""
+    inputs = keras.Input((8,))
+    outputs = {"a": keras.layers.Dense(1, "sigmoid", name="a"), "b": keras.layers.Dense(3, name="b")}
+    model = keras.Model(inputs, {name: layer(inputs) for name, layer in outputs.items()})
+    metrics = {
+        "a": ["acc", keras.metrics.AUC(), keras.metrics.BinaryIoU(), ExampleCount()],
+        "b": [keras.metrics.R2Score(), keras.metrics.TopKCategoricalAccuracy(2)],
+    }
+    losses, weighted = {"a": "binary_crossentropy", "b": "mse"}, {"a": ["mse"], "b": []}
+    model.compile(sgd(), losses, metrics=metrics, weighted_metrics=weighted)
+    x, labels = plain_data()
+    y = {"a": (labels > 0).astype("float32").reshape(-1, 1), "b": np.eye(3, dtype="float32")[labels]}
+    return model, (x, y, {"a": np.linspace(0.1, 2.0, N).astype("float32"), "b": None}), {}
+
+
+class ExampleCount(keras.metrics.Metric):
+    """An integer that does not start at zero, and a result that is a dict."""
+
+    def __init__(self):
+        super().__init__(name="count")
+        self.count = self.add_variable((), initializer="ones", dtype="int32", name="count")
+
+    def update_state(self, y_true, y_pred, sample_weight=None):
+        self.count.assign_add(keras.ops.shape(y_pred)[0])
+
+    def result(self):
+        return {"one_more_than_seen": self.count}
+
+    def reset_state(self):
+        self.count.assign(1)
+
+
+def stateful_recurrent():
+    rng = np.random.default_rng(0)
+    layers = [keras.Input(batch_shape=(BATCH, 4, 2)), keras.layers.LSTM(3, stateful=True), keras.layers.Dense(1)]
+    model = keras.Sequential(layers)
+    model.compile(sgd(), "mse")
+    return model, (rng.normal(size=(96, 4, 2)).astype("float32"), rng.normal(size=(96, 1)).astype("float32")), {}
+
+
 def constraints_and_schedule():
     schedule = keras.optimizers.schedules.CosineDecay(0.1, 12)
     constrained = keras.layers.Dense(12, "tanh", kernel_constraint=keras.constraints.MaxNorm(0.5))
@@ -247,8 +304,9 @@ def optimizer(name):
 FEATURES = {
     feature.__name__: feature
     for feature in (
-        masks, mean_with_sample_weight, sum_reduction, scalar_loss, nested_and_string_inputs, subclassed,
-        own_train_step, two_optimizers, own_compute_loss, random_layers, synchronised_batch_normalisation,
+        masks, mean_with_sample_weight, sum_reduction, no_reduction, variable_length, scalar_loss,
+        nested_and_string_inputs, subclassed, own_train_step, two_optimizers, own_compute_loss,
+        random_layers, many_metrics, stateful_recurrent, synchronised_batch_normalisation,
         constraints_and_schedule, frozen_layer, eager, compiled_by_xla, steps_per_execution,
         data_set_of_unknown_size, data_set_of_known_size, swapped_averages, mixed_bfloat16, mixed_float16,
         *(optimizer(name) for name in OPTIMIZERS),
@@ -268,6 +326,7 @@ def train(name, fit, strategy):
     scale = [float(v.numpy()) for v in variables if v.path.endswith("dynamic_scale")]
     return {
         "weights": model.get_weights(),
+        "logs": {name: values for name, values in history.history.items() if not name.endswith("_loss")},
         "loss": history.history[min(history.history, key=lambda name: name != "loss")],
         "scale": scale,
     }

@@ -149,7 +149,6 @@ def test_warmup_in_epochs_needs_the_steps_of_an_epoch():
         callback.on_train_begin()
 
 
-@pytest.mark.xfail(strict=True, reason="tfdist.fit keeps a traced step whose optimizer has got a schedule since")
 def test_warmup_reaches_a_model_that_tfdist_trained_before():
     stock, ours = make_model(), make_model()
     for fit in (stock.fit, functools.partial(tfdist.fit, ours)):

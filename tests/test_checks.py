@@ -24,8 +24,18 @@ class OwnStep(keras.Model):
         return {"loss": keras.ops.mean(self(data[0]))}
 
 
+def spectral():
+    made = keras.Sequential([keras.Input((4,)), keras.layers.SpectralNormalization(keras.layers.Dense(1))])
+    made.compile("sgd", "mse")
+    return made
+
+
 def endless():
     return tf.data.Dataset.from_tensors((X, Y)).repeat()
+
+
+def short():
+    return tf.data.Dataset.from_tensors((X, Y)).filter(lambda x, y: True)
 
 
 REFUSED = [
@@ -41,7 +51,11 @@ REFUSED = [
         r"fit\(accumulate_steps=",
     ),
     (lambda: tfdist.fit(model(kind=OwnStep), X, Y, accumulate_steps=2), tfdist.UnsupportedError, "compute_loss"),
+    (lambda: tfdist.fit(model(), X, Y, epochs="2"), tfdist.UserError, "epochs='2'"),
+    (lambda: tfdist.fit(spectral(), X, Y), tfdist.UnsupportedError, "weights that are trained: .*kernel"),
     (lambda: tfdist.fit(model(), endless()), tfdist.DataError, "steps_per_epoch"),
+    (lambda: tfdist.fit(model(), short(), steps_per_epoch=5), tfdist.DataError, r"dataset\.repeat"),
+    (lambda: tfdist.fit(model(), X, Y, sample_weight=Y, class_weight={0: 1}), tfdist.DataError, "Multiply them"),
     (lambda: tfdist.fit(model(), X, Y, validation_split=1.5), tfdist.DataError, "validation_split=1.5"),
     (lambda: tfdist.fit(model(), X, Y, class_weight={"a": 1.0}), tfdist.DataError, "class index"),
     (lambda: tfdist.fit(model(), X, class_weight={0: 1.0}), tfdist.DataError, "sample_weight"),

@@ -107,12 +107,9 @@ def test_statistics_are_batch_statistics_and_not_frozen_weights():
     assert [v.name for v in trainer.statistics_of(model)] == ["moving_mean", "moving_variance"]
 
 
-def test_losses_that_may_divide_by_other_than_rows_are_recognised():
-    masked = keras.Sequential([keras.Input((3,)), keras.layers.Embedding(4, 2, mask_zero=True), keras.layers.LSTM(2)])
-    masked.compile("sgd", "mse")
-    weighted = compiled()
-    weighted.compile("sgd", keras.losses.MeanSquaredError(reduction="mean_with_sample_weight"))
-    assert [trainer.may_divide_by_other_than_rows(m) for m in (compiled(), masked, weighted)] == [False, True, True]
+def test_only_seed_generators_are_seeds():
+    model = keras.Sequential([keras.Input((2,)), keras.layers.BatchNormalization(), keras.layers.Dropout(0.5)])
+    assert [trainer.is_seed(variable) for variable in model.variables] == [False] * 4 + [True]
 
 
 def test_overridden_steps_are_recognised():

@@ -12,8 +12,9 @@ TOLERANCE = {"mixed_bfloat16": 2e-2, "mixed_float16": 2e-3}
 # A metric that a train_step updates itself weighs replicas alike, whatever their rows.
 LOSS_TOLERANCE = {"two_optimizers": 1e-2}
 # The two exceptions to I1: a micro-batch has batch statistics of its own, and random layers draw on each replica.
-NOT_ACCUMULATED = {"synchronised_batch_normalisation", "random_layers"}
-ONE_REPLICA_ONLY = {"random_layers"}
+NOT_ACCUMULATED = {"synchronised_batch_normalisation", "random_layers", "stateful_recurrent"}
+# A stateful layer has a state for each row of a batch, so its batch cannot be split.
+ONE_REPLICA_ONLY = {"random_layers", "stateful_recurrent"}
 
 
 @pytest.fixture(scope="module")
@@ -44,5 +45,10 @@ def problems(name, expected, found):
             yield f"{name}: weights of shape {one.shape} are off by {distance:.2g}"
     if not np.allclose(expected["loss"], found["loss"], rtol=LOSS_TOLERANCE.get(name, TOLERANCE.get(name, 1e-4))):
         yield f"{name}: losses {found['loss']} instead of {expected['loss']}"
+    if set(expected["logs"]) != set(found["logs"]):
+        yield f"{name}: logs {sorted(found['logs'])} instead of {sorted(expected['logs'])}"
+    for log in set(expected["logs"]) & set(found["logs"]) - {"loss"}:
+        if not np.allclose(expected["logs"][log], found["logs"][log], rtol=2e-3, atol=1e-6):
+            yield f"{name}: {log} is {found['logs'][log]} instead of {expected['logs'][log]}"
     if expected["scale"] != found["scale"]:
         yield f"{name}: loss scale {found['scale']} instead of {expected['scale']}"

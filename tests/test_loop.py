@@ -107,6 +107,16 @@ def test_epochs_of_unknown_size_are_shuffled_anew(ran):
     assert len(set(first_losses)) == 3
 
 
+def test_no_example_counts_twice_where_more_steps_are_asked_for(ran):
+    _, workers, _ = ran
+    assert agree(workers, "more_steps_than_data") == (50, (50, 2), [50], [28])
+
+
+def test_a_stop_takes_effect_after_a_step_as_in_keras(ran):
+    _, workers, _ = ran
+    assert agree(workers, "stopped_before_it_began") == 1
+
+
 def test_unseeded_models_start_alike_on_all_workers(ran):
     _, workers, _ = ran
     agree(workers, "unseeded_weights")

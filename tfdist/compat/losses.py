@@ -17,6 +17,7 @@ import tensorflow as tf
 from keras.src.losses import loss as loss_module
 
 from tfdist.compat.patching import patched
+from tfdist.errors import UnsupportedError
 
 _stock_reduce = loss_module.reduce_weighted_values
 _local = threading.local()
@@ -52,6 +53,9 @@ def weighing(rows_ratio, totals):
         rows_ratio: scalar float32, rows of the whole batch over rows of the part.
         totals: what `counting` found, summed over all parts of the batch: scalar float32, or None for rows. It may
             be empty if no loss divides by anything but rows or nothing at all.
+
+    Raises:
+        UnsupportedError: a loss has a mask, and `totals` does not know of it.
     """
     with _active(iter(totals), rows_ratio):
         yield
@@ -80,6 +84,11 @@ def _weighed_reduce(values, sample_weight=None, mask=None, reduction="sum_over_b
     total = next(counts, None)
     if divisor is _ROWS:
         return loss
+    if divisor is not _NOTHING and total is None:
+        raise UnsupportedError(
+            "The outputs have a mask that no layer of the model announces, so its sum over the replicas is not known. "
+            "Give the layer that makes it a compute_mask method."
+        )
     share = 1.0 if divisor is _NOTHING else tf.math.divide_no_nan(divisor, total)
     return loss * tf.cast(share * rows_ratio, loss.dtype)
 

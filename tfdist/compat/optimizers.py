@@ -8,7 +8,7 @@ distributed variable stands for the local copy.
 Private names: the methods by which `TFOptimizer` distributes what `BaseOptimizer` does on one device
 (`_apply_weight_decay`, `_backend_update_step`, `_overwrite_model_variables_with_average_value`,
 `_backend_increment_gradient_accumulators`), `LossScaleOptimizer._tf_apply` against `_common_apply`, and
-`_trainable_variables`.
+`_trainable_variables` and `_learning_rate`.
 No public switch chooses between the two.
 """
 
@@ -41,6 +41,11 @@ def single_device_updates():
 def inner_optimizer(optimizer):
     """The optimizer that updates weights: what a `LossScaleOptimizer` wraps, or `optimizer` itself."""
     return getattr(optimizer, "inner_optimizer", optimizer)
+
+
+def learning_rate_of(optimizer):
+    """The variable, schedule or function that the optimizer's rate comes from; a traced step keeps to it."""
+    return inner_optimizer(optimizer)._learning_rate
 
 
 def trained_variables(optimizer) -> list:

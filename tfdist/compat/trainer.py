@@ -1,15 +1,14 @@
 """What a compiled Keras model knows and does not say in public.
 
 Private names: `Model._symbolic_build`, `_compute_loss` (calls an overridden `compute_loss` with or without
-`training`), `_loss_tracker`, `_compile_loss.metrics`, `_call_has_training_arg`, `_flatten_layers`,
-`Layer._non_trainable_variables`, `keras.src.backend.tensorflow.trainer.TensorFlowTrainer` (where the stock steps
-are defined).
+`training`), `_loss_tracker`, `_compile_metrics`, `_compile_loss.metrics`, `_call_has_training_arg`, `_flatten_layers`,
+`_flatten_metrics_in_order`, `Layer._non_trainable_variables`, and
+`keras.src.backend.tensorflow.trainer.TensorFlowTrainer` (where the stock steps are defined).
 """
 
 import keras
 import tensorflow as tf
 from keras.src.backend.tensorflow.trainer import TensorFlowTrainer
-from keras.src.layers.layer import Layer
 
 from tfdist.errors import UnsupportedError
 
@@ -23,7 +22,11 @@ def build(model, batch_spec) -> None:
         model: a compiled model; call this inside its strategy's scope.
         batch_spec: nested `tf.TensorSpec` of `x`, `(x, y)` or `(x, y, sample_weight)`.
     """
-    model._symbolic_build(data_batch=batch_spec)
+    model._symbolic_build(data_batch=keras.tree.map_structure(_none_or_spec, batch_spec))
+
+
+def _none_or_spec(leaf):
+    return leaf if isinstance(leaf, tf.TensorSpec) else None
 
 
 def call(model, x, training):
@@ -61,16 +64,6 @@ def has_call(model) -> bool:
     return type(model).call is not keras.Model.call
 
 
-def may_divide_by_other_than_rows(model) -> bool:
-    """Whether a loss may be divided by a mask's or the weights' sum: reductions, masks, or a loss of the user's own."""
-    if type(model).compute_loss is not keras.Model.compute_loss:
-        return True
-    flat = [loss for loss in keras.tree.flatten(model.loss) if loss is not None]
-    if any(getattr(loss, "reduction", "") == "mean_with_sample_weight" for loss in flat):
-        return True
-    return any(type(layer).compute_mask is not Layer.compute_mask for layer in model._flatten_layers())
-
-
 def optimizers_of(model) -> list:
     """The compiled optimizer and any other that the model holds as an attribute."""
     found = [model.optimizer] if model.optimizer is not None else []
@@ -81,33 +74,78 @@ def optimizers_of(model) -> list:
 
 
 def statistics_of(model) -> list:
-    """Float variables that layers update in the forward pass, such as batch statistics; frozen weights are none."""
-    found = {
-        id(variable): variable
-        for layer in model._flatten_layers()
-        for variable in layer._non_trainable_variables
-        if tf.as_dtype(variable.dtype).is_floating
-    }
-    return list(found.values())
+    """Variables that layers update in the forward pass, such as batch statistics; seeds and frozen weights are none."""
+    return _unique(
+        [
+            variable
+            for layer in model._flatten_layers()
+            for variable in layer._non_trainable_variables
+            if not is_seed(variable)
+        ]
+    )
 
 
 def state_of(model, seed_generator) -> list:
-    """Variables that a forward pass may update: all non-trainable ones, and the generator behind `seed=None`."""
-    found = {id(variable): variable for variable in [*model.non_trainable_variables, seed_generator.state]}
-    return list(found.values())
+    """Variables that a forward pass may update.
+
+    All that are not trained, those that a layer has without declaring them (as a stateful RNN has its states), and the
+    state of the generator behind `seed=None`.
+    """
+    attributes = [value for layer in model._flatten_layers() for value in vars(layer).values()]
+    undeclared = [variable for value in attributes for variable in _variables_in(value) if not variable.trainable]
+    return _unique([*model.non_trainable_variables, *undeclared, seed_generator.state])
 
 
-def check_tracked(scope_values: dict, known: list) -> None:
-    """Refuses updates to variables that the model does not track, since they would be lost.
+def metrics_state_of(model) -> list:
+    """Variables of all metrics: also of those that a model's own `metrics` leaves out and the stock steps update."""
+    stock = [model._loss_tracker, model._compile_metrics, *output_loss_metrics(model)]
+    own = [variable for metric in stock if metric is not None for variable in metric.variables]
+    return _unique([*model.metrics_variables, *own])
+
+
+def flatten_logs(model, logs: dict):
+    """What `evaluate(return_dict=False)` returns of its logs: a list in Keras's order, or the one value."""
+    return model._flatten_metrics_in_order(logs)
+
+
+def _variables_in(value) -> list:
+    """A variable, or those in a list or tuple of them."""
+    if isinstance(value, list | tuple):
+        return [variable for item in value for variable in _variables_in(item)]
+    return [value] if isinstance(value, keras.Variable) else []
+
+
+def _unique(variables: list) -> list:
+    return list({id(variable): variable for variable in variables}.values())
+
+
+def is_seed(variable) -> bool:
+    """Whether the variable is a seed generator's state, which counts calls and not rows."""
+    return variable.name == "seed_generator_state"
+
+
+def check_updates(scope_values: dict, known: list, trained: list) -> None:
+    """Refuses updates that would be lost.
+
+    Args:
+        scope_values: `id(variable) -> value` after a forward pass.
+        known: the variables whose updates are kept.
+        trained: `(variable, value)` before the pass of those that the optimizer updates.
 
     Raises:
-        UnsupportedError: a variable was updated that is neither the model's nor a metric's.
+        UnsupportedError: a variable was updated that is neither the model's nor a metric's, or that is trained.
     """
     lost = set(scope_values) - {id(variable) for variable in known}
     if lost:
         raise UnsupportedError(
             f"{len(lost)} variable(s) are updated by the model's forward pass or metrics but are not tracked by the "
             "model. Make each an attribute of a layer, of the model or of a metric."
+        )
+    assigned = [variable.path for variable, value in trained if scope_values[id(variable)] is not value]
+    if assigned:
+        raise UnsupportedError(
+            f"The forward pass assigns weights that are trained: {', '.join(assigned[:3])}, as SpectralNormalization "
+            "does. Leave that layer out, or compute with a changed value without assigning it."
         )
 
 

@@ -7,7 +7,7 @@ from tfdist.batching import Share
 from tfdist.compat import trainer
 from tfdist.compat.optimizers import inner_optimizer
 from tfdist.environments import read_cluster
-from tfdist.errors import BatchError, UnsupportedError, UserError
+from tfdist.errors import BatchError, DataError, UnsupportedError, UserError
 from tfdist.step.update import MIRRORING
 
 
@@ -49,6 +49,23 @@ def check_scope(model) -> None:
                 f"The {part} has variables made outside of the strategy's scope: {', '.join(foreign[:3])}. Make model, "
                 "optimizer and metrics, and call compile, inside `with strategy.scope():`."
             )
+
+
+def check_counts(**counts) -> None:
+    """Raises UserError for a count of epochs or steps, by the name of its argument, that is not one."""
+    for name, count in counts.items():
+        if count is not None and (isinstance(count, bool) or not isinstance(count, int) or count < 1):
+            raise UserError(f"{name}={count!r}: it counts, so it is an integer of 1 or above.")
+
+
+def check_weights(data, class_weight) -> None:
+    """Raises DataError if there are class weights and sample weights, as Keras does."""
+    element = data.element_spec
+    if class_weight and isinstance(element, tuple) and len(element) == 3:
+        raise DataError(
+            "class_weight and sample_weight together: an example has one weight. Multiply them yourself, and give "
+            "sample_weight alone."
+        )
 
 
 def check_fit(model, share: Share, callbacks, accumulate_steps: int, smallest_batch: int) -> None:

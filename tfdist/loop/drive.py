@@ -6,6 +6,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from tfdist.errors import DataError
 from tfdist.loop.feed import Feed
 from tfdist.loop.pace import Pace, steps_until_look
 from tfdist.step.run import Outcome, Runner
@@ -38,7 +39,7 @@ class Driver:
             if steps == 0:
                 break
             self._step += steps
-            logs = {name: _plain(value) for name, value in outcome.logs.items()}
+            logs = dict(sorted(_plain(outcome.logs)))
             after(first + steps - 1, logs)
             if self._stops and self._feed.share.workers == 1:
                 break
@@ -46,7 +47,7 @@ class Driver:
 
     def agree_to_stop(self) -> bool:
         """Whether any worker wants to stop, after whose word all want to."""
-        if int(self._runner.agree(self._wanted(1))) == 0:
+        if int(self._runner.agree(self._wanted(1, first=1))) == 0:
             setattr(self._model, self._stop_flag, True)
         return self._stops
 
@@ -54,8 +55,9 @@ class Driver:
     def _stops(self) -> bool:
         return bool(getattr(self._model, self._stop_flag))
 
-    def _wanted(self, steps: int):
-        return tf.constant(0 if self._stops else steps, tf.int64)
+    def _wanted(self, steps: int, first: int):
+        """What this worker proposes. A stop takes effect after a step, as in Keras: an epoch has one at least."""
+        return tf.constant(min(steps, int(first == 0)) if self._stops else steps, tf.int64)
 
     def _calls(self, callbacks):
         """`(first step, call)` for each traced call of the epoch."""
@@ -66,24 +68,31 @@ class Driver:
         while (first := self._step - start) < self._feed.steps:
             left = self._feed.steps - first
             look = steps_until_look(callbacks.callbacks, self._step, self._kind) or left
-            wanted = self._pace.steps(min(look, left))
-            yield first, lambda wanted=wanted: self._runner.many(iterator, self._wanted(wanted))
+            wanted = self._wanted(self._pace.steps(min(look, left)), first)
+            yield first, lambda wanted=wanted: self._runner.many(iterator, wanted)
 
     def _single_calls(self):
         """One step a call: the data's end shows only when it ends, or the step returns logs of its own."""
         for step, (rows, batch) in enumerate(self._feed.epoch()):
-            yield step, lambda rows=rows, batch=batch: self._one(rows, batch)
+            wanted = self._wanted(1, step)
+            yield step, lambda wanted=wanted, rows=rows, batch=batch: self._one(wanted, rows, batch)
             if step + 1 == self._feed.steps:
                 return
 
-    def _one(self, rows, batch) -> Outcome:
-        steps = self._runner.agree(self._wanted(1))
+    def _one(self, wanted, rows, batch) -> Outcome:
+        steps = self._runner.agree(wanted)
         return Outcome(steps, self._runner.one(rows, batch) if steps else {})
 
     def _timed(self, call) -> Outcome:
         """The outcome of a call, as NumPy values, and the pace of its steps taken in."""
         start = time.perf_counter()
-        outcome = keras.tree.map_structure(np.asarray, call())
+        try:
+            outcome = keras.tree.map_structure(np.asarray, call())
+        except tf.errors.OutOfRangeError as error:
+            raise DataError(
+                f"The data ended before an epoch of {self._feed.steps} steps did. Give fewer steps_per_epoch, or none "
+                "to train on all of it, or a data set that goes on: dataset.repeat()."
+            ) from error
         if outcome.steps == 0:
             setattr(self._model, self._stop_flag, True)
         elif self._traced:
@@ -92,5 +101,10 @@ class Driver:
         return outcome
 
 
-def _plain(value):
-    return float(value) if getattr(value, "ndim", 0) == 0 else value
+def _plain(logs: dict):
+    """`(name, value)` of all logs, those within a metric's dict included; scalars as floats."""
+    for name, value in logs.items():
+        if isinstance(value, dict):
+            yield from _plain(value)
+        else:
+            yield name, float(value) if value.ndim == 0 else value

@@ -39,7 +39,7 @@ class Evaluation:
 
     def __init__(self, model, data, batch_size, steps=None):
         share = share_of(model.distribute_strategy)
-        self.feed = Feed(data, batch_size, share, steps=steps)
+        self.feed = Feed(data, batch_size, share, steps=steps, once=True)
         checks.check_evaluation(model, share, self.feed.smallest_batch)
         runner.build(model, self.feed.batch_spec)
         self._model = model

@@ -19,14 +19,18 @@ class Feed:
     prepared while the last of this one train. Data of unknown size is read anew in every epoch.
     """
 
-    def __init__(self, data, batch_size, share: Share, *, steps=None, drop_remainder=False, class_weight=None):
-        """`steps`: steps per epoch, None for all of the data."""
+    def __init__(
+        self, data, batch_size, share: Share, *, steps=None, once=False, drop_remainder=False, class_weight=None
+    ):
+        """`steps`: steps per epoch, None for all of the data; `once`: no epoch is longer than the data."""
         if batch_size is None and data.examples is not None:
             batch_size = DEFAULT_BATCH_SIZE
         self.data, self.batch_size, self.share = data, batch_size, share
         self._drop, self._class_weight = drop_remainder, class_weight
         self._size = data.steps_per_epoch(batch_size, drop_remainder)
         self.steps = steps if steps is not None else self._size
+        if once and self._size is not None:
+            self.steps = min(self.steps, self._size)
         self._epoch = 0
         self._iterator = None
         self._made: dict = {}

@@ -66,6 +66,8 @@ def fit(
     """
     (x, y, sample_weight), validation_data = split_validation((x, y, sample_weight), validation_split, validation_data)
     data = as_data(x, y, sample_weight, shuffle=shuffle, seed=seed)
+    checks.check_weights(data, class_weight)
+    checks.check_counts(epochs=epochs, steps_per_epoch=steps_per_epoch, validation_steps=validation_steps)
     share = share_of(model.distribute_strategy)
     feed = Feed(
         data, batch_size, share, steps=steps_per_epoch, drop_remainder=drop_remainder, class_weight=class_weight
@@ -74,23 +76,27 @@ def fit(
     runner.build(model, feed.batch_spec)
     validation = None
     if validation_data is not None:
-        size = validation_batch_size or batch_size
-        held_out = tuple(validation_data) if isinstance(validation_data, list) else validation_data
-        validation = Evaluation(model, as_data(held_out), size, validation_steps)
+        held_out = as_data(tuple(validation_data) if isinstance(validation_data, list) else validation_data)
+        size = None if held_out.examples is None else validation_batch_size or batch_size
+        validation = Evaluation(model, held_out, size, validation_steps)
     _report(feed, accumulate_steps, drop_remainder)
     container = callback_list(
         callbacks, model, is_chief=share.worker == 0, verbose=verbose, history=True, epochs=epochs, steps=feed.steps
     )
-    steps = runner.train_runner(model, feed, accumulate_steps)
-    training = Driver(model, steps, feed, Pace(_steps_per_call(steps_per_execution)), "train")
+    pace = Pace(_steps_per_call(steps_per_execution))
     feed.start(initial_epoch)
-    _run_epochs(model, training, validation, container, range(initial_epoch, epochs), validation_freq)
+
+    def make_training():
+        return Driver(model, runner.train_runner(model, feed, accumulate_steps), feed, pace, "train")
+
+    _run_epochs(model, make_training, validation, container, range(initial_epoch, epochs), validation_freq)
     return model.history
 
 
-def _run_epochs(model, training, validation, callbacks, epochs, validation_freq) -> None:
+def _run_epochs(model, make_training, validation, callbacks, epochs, validation_freq) -> None:
     model.stop_training = False
     callbacks.on_train_begin()
+    training = make_training()  # now that callbacks have set the optimizer's schedule
     logs = None
     for epoch in epochs:
         callbacks.on_epoch_begin(epoch)

@@ -5,6 +5,7 @@ import functools
 import keras
 import tensorflow as tf
 
+from tfdist.compat import trainer
 from tfdist.loop.evaluate import evaluate
 from tfdist.loop.fit import fit
 from tfdist.loop.predict import predict
@@ -14,7 +15,7 @@ def enable_model_fit() -> None:
     """Lets `fit`, `evaluate` and `predict` of models made under a strategy with several replicas go through tfdist.
 
     Models made elsewhere keep Keras's own methods. A second call changes nothing. With `evaluate`'s
-    `return_dict=False` the values come in the order of the model's metrics, as Keras has it.
+    `return_dict=False` the values come in Keras's order.
     """
     for name, replacement in (("fit", fit), ("evaluate", _evaluate), ("predict", predict)):
         stock = getattr(keras.Model, name)
@@ -36,5 +37,4 @@ def _routed(stock, replacement):
 
 def _evaluate(model, *args, return_dict=False, **kwargs):
     logs = evaluate(model, *args, **kwargs)
-    values = list(logs.values())
-    return logs if return_dict else values[0] if len(values) == 1 else values
+    return logs if return_dict else trainer.flatten_logs(model, logs)

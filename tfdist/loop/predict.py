@@ -31,12 +31,14 @@ def predict(model, x=None, batch_size=None, verbose="auto", steps=None, callback
     checks.check_strategy(model)
     strategy = model.distribute_strategy
     share = share_of(strategy)
-    feed = Feed(as_data(x, inputs_only=True), batch_size, share, steps=steps)
+    feed = Feed(as_data(x, inputs_only=True), batch_size, share, steps=steps, once=True)
     container = callback_list(
         callbacks, model, is_chief=share.worker == 0, verbose=verbose, history=False, epochs=1, steps=feed.steps
     )
     global_rows, outputs = _predict_own_rows(feed, runner.predict_function(model, share), container)
     first = share.worker * share.replicas_per_worker
+    if share.replicas == 1:
+        return keras.tree.map_structure(lambda *batches: np.concatenate(batches), *outputs[0])
     positions = np.concatenate([_positions(global_rows, share.replicas, first + r) for r in range(len(outputs))])
     own = [_joined(batches, global_rows, share, first + r) for r, batches in enumerate(outputs)]
     merged = keras.tree.map_structure(lambda *parts: np.concatenate(parts), *own)
@@ -80,8 +82,18 @@ def _joined(batches: list, global_rows: list, share: Share, replica: int):
         for rows in global_rows
     ]
     return keras.tree.map_structure(
-        lambda *leaves: np.concatenate([leaf[:count] for leaf, count in zip(leaves, counts)]), *batches
+        lambda *leaves: np.concatenate([_real_rows(leaf, count) for leaf, count in zip(leaves, counts)]), *batches
     )
+
+
+def _real_rows(output, count: int):
+    """`output` without the repeated row. Raises UnsupportedError if it has not one row for each input."""
+    if output.ndim == 0 or len(output) != max(count, 1):
+        raise UnsupportedError(
+            f"predict gave an output of shape {output.shape} for {max(count, 1)} rows. On several replicas an output "
+            "has a row for each input, so that they can be put in order."
+        )
+    return output[:count]
 
 
 def _complete(strategy, share: Share, positions, own: np.ndarray, rows: int) -> np.ndarray:

@@ -4,6 +4,7 @@ import tensorflow as tf
 
 from tfdist.batching import Share
 from tfdist.compat import seeds, trainer
+from tfdist.compat.optimizers import learning_rate_of
 from tfdist.loop.feed import Feed
 from tfdist.step import custom, evaluate, train
 from tfdist.step.run import Runner, make_runner
@@ -51,12 +52,14 @@ def evaluate_runner(model, feed: Feed) -> Runner:
 def _cached(model, feed: Feed, key, make, stock_step: str) -> Runner:
     cache = trainer.cache_of(model)
     key = (*key, feed.share, str(feed.batch_spec))
-    if key not in cache:
+    rate = None if model.optimizer is None else learning_rate_of(model.optimizer)
+    # A schedule put on the optimizer since the step was traced asks for a new trace.
+    if key not in cache or cache[key][0] is not rate:
         with model.distribute_strategy.scope():
             generator = seeds.global_generator()
         has_logs = trainer.overrides(model, stock_step)
-        cache[key] = make_runner(model, feed.share, make(generator), feed.batch_spec, has_logs=has_logs)
-    return cache[key]
+        cache[key] = rate, make_runner(model, feed.share, make(generator), feed.batch_spec, has_logs=has_logs)
+    return cache[key][1]
 
 
 def predict_function(model, share: Share):

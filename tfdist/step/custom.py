@@ -14,7 +14,7 @@ from tfdist.batching import Share
 from tfdist.compat import seeds, trainer
 from tfdist.compat.optimizers import trained_variables
 from tfdist.step.parts import replica_batch
-from tfdist.step.reduce import sum_over_replicas
+from tfdist.step.reduce import replica_share, sum_over_replicas
 from tfdist.step.update import update
 
 _local = threading.local()
@@ -50,9 +50,15 @@ def synchronised_optimizers(model):
 
 def average_logs(logs: dict, weight) -> dict:
     """Scalars of each replica, averaged with the replicas' `weight`: float32."""
-    names = sorted(logs)
-    values = [tf.cast(logs[name], tf.float32) * weight for name in names]
-    return dict(zip(names, sum_over_replicas(values)))
+    flat = dict(_flat(logs))
+    values = [tf.cast(value, tf.float32) * weight for value in flat.values()]
+    return dict(zip(flat, sum_over_replicas(values)))
+
+
+def _flat(logs: dict):
+    """`(name, value)` of all logs, those of compiled metrics, which Keras nests, included."""
+    for name, value in sorted(logs.items()):
+        yield from _flat(value) if isinstance(value, dict) else [(name, value)]
 
 
 def _synchronised_apply(optimizer):
@@ -82,5 +88,5 @@ def _average_statistics(statistics: list, weight) -> None:
     if tf.distribute.get_strategy().num_replicas_in_sync == 1:
         return
     values = [tf.convert_to_tensor(variable.value) for variable in statistics]
-    summed = sum_over_replicas([value * tf.cast(weight, value.dtype) for value in values])
+    summed = sum_over_replicas([value * replica_share(value, weight) for value in values])
     update(None, [], [], list(zip(statistics, summed)))

@@ -23,7 +23,7 @@ def make_evaluate_step(model, share: Share, seed_generator, *, may_be_empty: boo
         part = batch.part()
         _, after = forward(model, variables, before, part, totals, training=False)
         if may_be_empty:
-            after = keep_if_empty(part, before, after)
+            after = keep_if_empty(part, variables, before, after)
         update(None, [], [], variables.changed(before, after))
 
     return replica_step

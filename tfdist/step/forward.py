@@ -32,9 +32,10 @@ def forward(model, variables: State, values: State, part: Part, totals: list, tr
         y_pred = trainer.call(model, x, training)
         with losses.weighing(part.ratio, totals):
             loss = trainer.compute_loss(model, x, y, y_pred, sample_weight, training)
-        trainer.loss_tracker(model).update_state(loss, sample_weight=part.rows)
+        trainer.loss_tracker(model).update_state(_loss_of_rows(loss, part), sample_weight=part.rows)
         model.compute_metrics(x, y, y_pred, sample_weight=sample_weight)
-    trainer.check_tracked(scope.state_mapping, [variable for kind in variables for variable in kind])
+    known = [variable for kind in variables for variable in kind]
+    trainer.check_updates(scope.state_mapping, known, list(zip(variables.trainable, values.trainable)))
     after = State(values.trainable, *([scope.get_current_value(v) for v in kind] for kind in variables[1:]))
     return loss, output_metrics.counted(after, part.rows)
 
@@ -45,8 +46,6 @@ def loss_totals(model, variables: State, values: State, batch: ReplicaBatch, tra
     Empty if every loss is divided by rows alone, which needs no communication. The outputs of this pass are not used,
     only masks and weights are, so that TensorFlow drops all other operations.
     """
-    if not trainer.may_divide_by_other_than_rows(model):
-        return []
     x, y, sample_weight = keras.utils.unpack_x_y_sample_weight(batch.data)
     with keras.StatelessScope(variables.pairs(values), collect_losses=True), losses.counting() as found:
         trainer.compute_loss(model, x, y, trainer.call(model, x, False), sample_weight, training)
@@ -58,13 +57,21 @@ def loss_totals(model, variables: State, values: State, batch: ReplicaBatch, tra
     return [None if count is None else next(sums) for count in found]
 
 
-def keep_if_empty(part: Part, before: State, after: State) -> State:
-    """`after`, or `before` where the part holds a repeated row only: batch statistics and metrics do not see it."""
+def keep_if_empty(part: Part, variables: State, before: State, after: State) -> State:
+    """`after`, or `before` where the part holds a repeated row only: batch statistics and metrics do not see it.
 
-    def choose(old, new):
-        return new if new is old or new.dtype.is_integer else tf.where(part.rows > 0, new, old)
+    Seeds count calls, which are the same on every replica.
+    """
 
-    return State(*([choose(old, new) for old, new in zip(*kinds)] for kinds in zip(before, after)))
+    def choose(variable, old, new):
+        return new if new is old or trainer.is_seed(variable) else tf.where(part.rows > 0, new, old)
+
+    return State(*([choose(*item) for item in zip(*kinds)] for kinds in zip(variables, before, after)))
+
+
+def _loss_of_rows(loss, part: Part):
+    """The loss that the tracker averages by rows. A loss that is not reduced has been weighed as a sum."""
+    return loss / tf.cast(part.ratio, loss.dtype) if loss.shape.rank else loss
 
 
 class _OutputLosses:

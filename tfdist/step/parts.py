@@ -63,4 +63,4 @@ def _rows_or_last(data, start, stop, available):
     start = tf.maximum(tf.minimum(start, available - 1), 0)
     stop = tf.maximum(stop, start + 1)
     with tf.device("CPU:0"):
-        return tf.nest.map_structure(lambda leaf: leaf[start:stop], data)
+        return tf.nest.map_structure(lambda leaf: None if leaf is None else leaf[start:stop], data)

@@ -19,11 +19,19 @@ def sum_over_replicas(tensors: list) -> list:
         return list(tensors)
     summed: list = [None] * len(tensors)
     buckets = _buckets(tensors)
-    buffers = [_pack([tensors[i] for i in bucket]) for bucket in buckets]
-    for bucket, buffer in zip(buckets, context.all_reduce(tf.distribute.ReduceOp.SUM, buffers)):
+    for bucket in buckets:
+        # One call each: a call with several dtypes fails on MultiWorkerMirroredStrategy.
+        buffer = context.all_reduce(tf.distribute.ReduceOp.SUM, _pack([tensors[i] for i in bucket]))
         for index, tensor in zip(bucket, _unpack(buffer, [tensors[i].shape for i in bucket])):
             summed[index] = tensor
     return summed
+
+
+def replica_share(value, weight):
+    """What a replica's value counts in the value that all agree on: its rows' share, or for integers the first's."""
+    if not value.dtype.is_integer:
+        return tf.cast(weight, value.dtype)
+    return tf.cast(tf.equal(tf.distribute.get_replica_context().replica_id_in_sync_group, 0), value.dtype)
 
 
 def _buckets(tensors: list) -> list[list[int]]:

@@ -76,13 +76,22 @@ def make_runner(model, share: Share, replica_step, batch_spec, *, has_logs: bool
 
     def reset():
         # In a replica: outside of it, assigning a metric's variable ends in an all-reduce of its value.
-        strategy.run(model.reset_metrics)
+        strategy.run(_reset_metrics, args=(model,))
 
     rows_spec = tf.TensorSpec((), tf.int64)
     return Runner(
         _traced(model, many), _traced(model, one, (rows_spec, batch_spec)), _traced(model, agree),
         _traced(model, reset), has_logs,
     )  # fmt: skip
+
+
+def _reset_metrics(model) -> None:
+    """Metrics start as they do, on one replica; on the others at zero, since their values are summed."""
+    model.reset_metrics()
+    if tf.distribute.get_strategy().num_replicas_in_sync > 1:
+        first = tf.distribute.get_replica_context().replica_id_in_sync_group == 0
+        for variable in model.metrics_variables:
+            variable.assign(tf.where(first, variable.value, tf.zeros_like(variable.value)))
 
 
 def _traced(model, function, signature=None):

@@ -18,7 +18,7 @@ class State(NamedTuple):
     def variables_of(cls, model, seed_generator) -> "State":
         """The variables that a step of `model` may read and update."""
         return cls(
-            list(model.trainable_variables), trainer.state_of(model, seed_generator), list(model.metrics_variables)
+            list(model.trainable_variables), trainer.state_of(model, seed_generator), trainer.metrics_state_of(model)
         )
 
     def read(self) -> "State":

@@ -6,7 +6,7 @@ from tfdist.batching import Share
 from tfdist.compat import seeds, trainer
 from tfdist.step.forward import forward, keep_if_empty, loss_totals
 from tfdist.step.parts import Part, replica_batch
-from tfdist.step.reduce import sum_over_replicas
+from tfdist.step.reduce import replica_share, sum_over_replicas
 from tfdist.step.state import State
 from tfdist.step.update import update
 
@@ -55,7 +55,7 @@ def make_backward(model, variables: State, may_be_empty: bool):
             scaled = model.optimizer.scale_loss(loss)
             weighted = scaled * tf.cast(part.weight, scaled.dtype)
         gradients = [_dense(*pair) for pair in zip(tape.gradient(weighted, values.trainable), values.trainable)]
-        return gradients, keep_if_empty(part, values, after) if may_be_empty else after
+        return gradients, keep_if_empty(part, variables, values, after) if may_be_empty else after
 
     return backward
 
@@ -65,12 +65,12 @@ def _synchronise_and_update(model, variables: State, gradients: list, changed: l
     present = _present(gradients)
     shared = [(variable, value) for variable, value in changed if id(variable) in statistics]
     own = [(variable, value) for variable, value in changed if id(variable) not in statistics]
-    weighted = [value * tf.cast(weight, value.dtype) for _, value in shared]
+    weighted = [value * replica_share(value, weight) for _, value in shared]
     summed = sum_over_replicas(present + weighted)
     found = iter(summed[: len(present)])
     complete = [None if gradient is None else next(found) for gradient in gradients]
-    averages = list(zip([variable for variable, _ in shared], summed[len(present) :]))
-    update(model.optimizer, complete, variables.trainable, averages + own)
+    agreed = list(zip([variable for variable, _ in shared], summed[len(present) :]))
+    update(model.optimizer, complete, variables.trainable, agreed + own)
 
 
 def _compiled(model, function):
