@@ -153,6 +153,7 @@ def _runs(pid):
         (["--workers=0", "--", "true"], "'0' is not a number of workers"),
         (["--workers=2"], "required: command"),
         (["--workers=2", "--", "no-such-program"], "'no-such-program' is not found"),
+        (["--workers=1", "--workdir=/proc/none", "--", "true"], "--workdir=/proc/none: "),
     ],
 )
 def test_wrong_flags_are_refused_with_code_64(flags, message):

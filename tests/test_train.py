@@ -18,6 +18,7 @@ from tfdist.launch.local import local_clusters
 from tfdist.task import find_task, make_task
 from tfdist.train import main
 from tfdist.workdir import Workdir
+from tfdist.writers import JsonlWriter
 
 ROOT = pathlib.Path(__file__).parent.parent
 CONFIG = str(ROOT / "configs" / "digits.py")
@@ -128,6 +129,17 @@ def test_file_in_workdir_appears_whole_or_not_at_all(tmp_path):
     assert os.listdir(tmp_path) == ["config.json"]
 
 
+def test_a_line_cut_by_a_kill_does_not_take_the_next_one_with_it(tmp_path):
+    (tmp_path / "events.jsonl").write_text('{"event": "sta')
+    (tmp_path / "metrics.jsonl").write_text('{"step": 1}\n{"st')
+    Workdir(str(tmp_path), writes=True).write_event("start")
+    writer = JsonlWriter(tmp_path / "metrics.jsonl")
+    writer.write_scalars(2, {"loss": 0.5})
+    writer.close()
+    assert json.loads((tmp_path / "events.jsonl").read_text().splitlines()[1])["event"] == "start"
+    assert json.loads((tmp_path / "metrics.jsonl").read_text().splitlines()[2])["step"] == 2
+
+
 def test_workdir_of_other_workers_stays_untouched(tmp_path):
     workdir = Workdir(str(tmp_path / "none"), writes=False)
     workdir.write_json("config.json", {})
@@ -193,6 +205,22 @@ def test_lost_peer_ends_the_others_with_code_69(tmp_path):
     assert code == 69, error
     assert "tfdist: worker 0 lost a peer: " in error
     assert not (tmp_path / "model.keras").exists()
+
+
+@pytest.mark.process
+def test_sigterm_ends_workers_that_train(tmp_path):
+    arguments = [*flags(tmp_path), "--config.epochs=100000", "--config.writers=jsonl", "--config.task.width=4"]
+    processes = [start(arguments, cluster, start_new_session=True) for cluster in local_clusters(2)]
+    try:
+        wait_for(tmp_path / "metrics.jsonl", processes[0])
+        for process in processes:
+            process.send_signal(signal.SIGTERM)
+        codes = [code for code, *_ in finish(processes, timeout=60)]
+    finally:
+        for process in processes:
+            process.kill()
+    assert set(codes) <= {-signal.SIGTERM, 69}
+    assert -signal.SIGTERM in codes
 
 
 def wait_for(path, process, seconds=240):

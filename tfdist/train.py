@@ -80,6 +80,7 @@ def _run_experiment(experiment, cluster, workdir):
     from tensorflow.errors import AbortedError, UnavailableError
 
     from tfdist.experiment import run
+    from tfdist.loop.drive import lost_peer
 
     try:
         run(experiment, cluster, workdir, _STRATEGY.value)
@@ -87,14 +88,9 @@ def _run_experiment(experiment, cluster, workdir):
         if cluster.num_workers == 1:
             raise
         raise PeerLostError(
-            f"{cluster.name} lost a peer: {_cause(error.message)}. One worker cannot rejoin: run the whole job again."
+            f"{cluster.name} lost a peer: {lost_peer(error.message)}. One worker cannot rejoin: run the whole job "
+            "again."
         ) from error
-
-
-def _cause(message):
-    """The one line of TensorFlow's message that says why."""
-    lines = message.strip().splitlines() or ["TensorFlow does not say why"]
-    return next((line for line in lines if "aborted by" in line), lines[0]).rstrip(".")
 
 
 if __name__ == "__main__":

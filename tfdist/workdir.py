@@ -40,7 +40,7 @@ class Workdir:
     def write_event(self, event: str, **values) -> None:
         """Appends to `events.jsonl` what happened: `event`, `time` (seconds since 1970) and `values`."""
         if self._writes:
-            with open(os.path.join(self.path, "events.jsonl"), "a", encoding="utf-8") as file:
+            with open_to_append(os.path.join(self.path, "events.jsonl")) as file:
                 file.write(json.dumps({"event": event, "time": self._clock(), **values}) + "\n")
 
     def save_model(self, model) -> None:
@@ -62,3 +62,12 @@ class Workdir:
         finally:
             with contextlib.suppress(FileNotFoundError):
                 os.remove(partial)
+
+
+def open_to_append(path):
+    """Opens a file of lines. Where a killed run left it in the middle of a line, a new line begins."""
+    file = open(path, "a+", encoding="utf-8")  # noqa: SIM115
+    file.seek(0)
+    if file.read()[-1:] not in ("", "\n"):
+        file.write("\n")
+    return file

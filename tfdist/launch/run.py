@@ -97,7 +97,10 @@ def _log_file(workdir, cluster):
     if workdir is None:
         return None
     folder = workdir / "logs"
-    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ConfigError(f"--workdir={workdir}: {error.strerror}. Give a folder that can be written to.") from error
     return folder / f"{cluster.task_type}-{cluster.task_index}.log"
 
 

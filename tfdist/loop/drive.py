@@ -1,12 +1,13 @@
 """Driving the traced calls of an epoch, and the callbacks between them."""
 
+import re
 import time
 
 import keras
 import numpy as np
 import tensorflow as tf
 
-from tfdist.errors import DataError
+from tfdist.errors import DataError, PeerLostError
 from tfdist.loop.feed import Feed
 from tfdist.loop.pace import Pace, steps_until_look
 from tfdist.step.run import Outcome, Runner
@@ -93,12 +94,28 @@ class Driver:
                 f"The data ended before an epoch of {self._feed.steps} steps did. Give fewer steps_per_epoch, or none "
                 "to train on all of it, or a data set that goes on: dataset.repeat()."
             ) from error
+        except (tf.errors.UnavailableError, tf.errors.AbortedError) as error:
+            if self._feed.share.workers == 1:
+                raise
+            raise PeerLostError(
+                f"worker {self._feed.share.worker} lost a peer: {lost_peer(error.message)}. One worker cannot rejoin: "
+                "run the whole job again."
+            ) from error
         if outcome.steps == 0:
             setattr(self._model, self._stop_flag, True)
         elif self._traced:
             self._pace.observe((time.perf_counter() - start) / int(outcome.steps))
         self._traced = True  # The first call traces; its time says nothing about a step.
         return outcome
+
+
+def lost_peer(message: str) -> str:
+    """The task that TensorFlow's message names, or the line that says why."""
+    task = re.search(r"/job:(\w+)/(?:replica:\d+/)?task:(\d+)", message.partition("remote target")[2] or message)
+    lines = message.strip().splitlines() or ["TensorFlow does not say why"]
+    reason = next((line for line in lines if "aborted by" in line), lines[0])
+    reason = re.sub(r"\{\{.*?\}\} ?", "", reason).strip().rstrip(".:")
+    return f"{task[1]} {task[2]} ({reason})" if task else reason
 
 
 def _plain(logs: dict):

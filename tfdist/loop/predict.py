@@ -130,5 +130,10 @@ def _sum_of_workers(strategy, share: Share, array: np.ndarray) -> np.ndarray:
         return tf.constant(array if int(context.replica_id_in_sync_group) == first_here else np.zeros_like(array))
 
     values = strategy.experimental_distribute_values_from_function(own_or_zeros)
-    summed = strategy.run(lambda value: sum_over_replicas([value])[0], args=(values,))
+
+    def add(values):
+        return strategy.run(lambda value: sum_over_replicas([value])[0], args=(values,))
+
+    # Eagerly it would be slow, and TensorFlow says so on every worker.
+    summed = tf.function(add, autograph=False)(values)
     return strategy.experimental_local_results(summed)[0].numpy()

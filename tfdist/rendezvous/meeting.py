@@ -3,6 +3,7 @@
 import contextlib
 import functools
 import logging
+import socket
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -57,6 +58,7 @@ class _Meeting:
         self.trouble = dict.fromkeys(self.peers, "no answer yet")
         self.failure: TfdistError | None = None
         self.ended = threading.Event()
+        self.answers: list[tuple[threading.Thread, socket.socket]] = []
         self.changed = threading.Condition()
 
     def start(self, server):
@@ -69,6 +71,11 @@ class _Meeting:
     def stop(self):
         self.ended.set()
         self.listener.join()
+        # A peer that is ahead may have dialled with TensorFlow already: it dials again only if this call ends.
+        for answer, connection in self.answers:
+            with contextlib.suppress(OSError):
+                connection.shutdown(socket.SHUT_RDWR)
+            answer.join()
 
     def wait(self, timeout, report):
         start = time.monotonic()
@@ -99,7 +106,9 @@ class _Meeting:
         while not self.ended.is_set():
             with contextlib.suppress(OSError):
                 connection, _ = server.accept()
-                threading.Thread(target=self._answer, args=(connection,), daemon=True).start()
+                answer = threading.Thread(target=self._answer, args=(connection,), daemon=True)
+                self.answers.append((answer, connection))
+                answer.start()
 
     def _answer(self, connection):
         with connection, contextlib.suppress(OSError, hello.StrangerError), self._failures():

@@ -1,6 +1,8 @@
 """MultiWorkerMirroredStrategy with a start that ends: peers are met first, and TensorFlow's own start is bounded."""
 
 import importlib.metadata
+import signal
+import threading
 import time
 
 import tensorflow as tf
@@ -31,15 +33,23 @@ def make_multiworker(cluster: Cluster, startup_timeout: float) -> tf.distribute.
     check_facts(meet(cluster, worker_facts(), startup_timeout))
     exempt_from_proxies(cluster)
     try:
+        stop = signal.getsignal(signal.SIGTERM)
         left = startup_timeout - (time.monotonic() - start)
         with time_limit(cluster, max(left, min(startup_timeout, _ENOUGH_SECONDS))):
             strategy = _make(cluster)
             tf.function(lambda: strategy.run(_reduce_one), autograph=False)()
+        _handle_sigterm(stop)
     except _LOST as error:
         raise PeerLostError(
             f"A peer went away while TensorFlow started: {error.message} See what became of it and run the job again."
         ) from error
     return strategy
+
+
+def _handle_sigterm(handler) -> None:
+    """Takes SIGTERM back from TensorFlow, whose server notes it and goes on, so that the process could not be ended."""
+    if handler is not None and threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGTERM, handler)
 
 
 def check_facts(facts: dict[str, dict]) -> None:

@@ -6,6 +6,7 @@ import os
 import sys
 import time
 
+from tfdist.workdir import open_to_append
 from tfdist.writers.writer import Writer
 
 
@@ -36,7 +37,7 @@ class JsonlWriter(Writer):
     def _opened(self):
         if self._file is None:
             os.makedirs(os.path.dirname(self.path) or ".", exist_ok=True)
-            self._file = open(self.path, "a", encoding="utf-8")  # noqa: SIM115
+            self._file = open_to_append(self.path)
         return self._file
 
 
