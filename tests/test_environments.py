@@ -290,6 +290,8 @@ REFUSED = [
     ({**TWO, **mpi()}, "OMPI_COMM_WORLD_SIZE says that 4 processes"),
     ({**TWO, "TFDIST_WORKERS": "3"}, "TFDIST_WORKERS says that 3 processes"),
     ({**TWO, **sagemaker(SM_HOSTS='["x", "y", "z"]')}, "SM_HOSTS says that 3 processes"),
+    ({"PMI_SIZE": "2", "PMI_RANK": "0"}, "PMI_SIZE says that 2 processes were started, and the cluster has 1"),
+    ({"WORLD_SIZE": "4", "RANK": "3"}, "WORLD_SIZE says that 4 processes were started, and the cluster has 1"),
     ({"TFDIST_WORKERS": "2"}, "TFDIST_WORKERS says that 2 processes were started, and the cluster has 1"),
     # Slurm
     ({"SLURM_JOB_ID": "1", "SLURM_NTASKS": "4", "SLURM_PROCID": "0"}, "Put srun before the command"),

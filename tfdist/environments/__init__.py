@@ -46,7 +46,8 @@ def _check_size(cluster, environ):
         if started and started > tasks:
             raise ClusterError(
                 f"{source} says that {started} processes were started, and the cluster has {tasks}. Every process is "
-                "one task of the cluster: list them all, an evaluator too, or start fewer."
+                "one task of the cluster: list them all in TF_CONFIG, an evaluator too, or start fewer; "
+                "TF_CONFIG='{}' says that this one trains alone."
             )
 
 
@@ -54,6 +55,9 @@ def _numbers_of_processes(environ):
     return {
         WORKERS: whole_number(environ, WORKERS),
         "OMPI_COMM_WORLD_SIZE": whole_number(environ, "OMPI_COMM_WORLD_SIZE"),
+        # Of MPICH and of torchrun, whose clusters are not read: their ranks would each train alone.
+        "PMI_SIZE": whole_number(environ, "PMI_SIZE"),
+        "WORLD_SIZE": whole_number(environ, "WORLD_SIZE"),
         "SLURM_STEP_NUM_TASKS": whole_number(environ, "SLURM_STEP_NUM_TASKS"),
         "SM_HOSTS": len(sagemaker.hosts_of(environ)),
     }
