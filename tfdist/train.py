@@ -15,7 +15,7 @@ from absl import app, flags
 from tfdist.cluster.kinds import check_kind
 from tfdist.config_file import read_experiment, to_dict
 from tfdist.environments import read_cluster
-from tfdist.errors import ConfigError, PeerLostError, TfdistError
+from tfdist.errors import ConfigError, TfdistError
 from tfdist.task import find_task
 from tfdist.workdir import Workdir
 
@@ -80,17 +80,14 @@ def _run_experiment(experiment, cluster, workdir):
     from tensorflow.errors import AbortedError, UnavailableError
 
     from tfdist.experiment import run
-    from tfdist.loop.drive import lost_peer
+    from tfdist.loop.drive import peer_lost
 
     try:
         run(experiment, cluster, workdir, _STRATEGY.value)
     except (AbortedError, UnavailableError) as error:
         if cluster.num_workers == 1:
             raise
-        raise PeerLostError(
-            f"{cluster.name} lost a peer: {lost_peer(error.message)}. One worker cannot rejoin: run the whole job "
-            "again."
-        ) from error
+        raise peer_lost(cluster.name, error) from error
 
 
 if __name__ == "__main__":

@@ -97,10 +97,7 @@ class Driver:
         except (tf.errors.UnavailableError, tf.errors.AbortedError) as error:
             if self._feed.share.workers == 1:
                 raise
-            raise PeerLostError(
-                f"worker {self._feed.share.worker} lost a peer: {lost_peer(error.message)}. One worker cannot rejoin: "
-                "run the whole job again."
-            ) from error
+            raise peer_lost(f"worker {self._feed.share.worker}", error) from error
         if outcome.steps == 0:
             setattr(self._model, self._stop_flag, True)
         elif self._traced:
@@ -109,7 +106,14 @@ class Driver:
         return outcome
 
 
-def lost_peer(message: str) -> str:
+def peer_lost(worker: str, error: tf.errors.OpError) -> PeerLostError:
+    """The user's error for what TensorFlow raises in `worker` when another one has gone."""
+    return PeerLostError(
+        f"{worker} lost a peer: {_lost_task(error.message)}. One worker cannot rejoin: run the whole job again."
+    )
+
+
+def _lost_task(message: str) -> str:
     """The task that TensorFlow's message names, or the line that says why."""
     task = re.search(r"/job:(\w+)/(?:replica:\d+/)?task:(\d+)", message.partition("remote target")[2] or message)
     lines = message.strip().splitlines() or ["TensorFlow does not say why"]

@@ -4,7 +4,7 @@ import functools
 
 import tensorflow as tf
 
-from tfdist.batching import Share
+from tfdist.batching import EpochPlan, Share
 from tfdist.data.class_weight import with_class_weight
 from tfdist.errors import DataError
 
@@ -46,8 +46,7 @@ class Feed:
         examples = self.data.examples
         if examples is None or self.batch_size is None:
             return 1
-        rest = examples % self.batch_size
-        return min(self.batch_size, examples) if not rest or self._drop else rest
+        return EpochPlan(examples, self.batch_size, self._drop).last_rows
 
     def start(self, first_epoch: int = 0) -> None:
         """Positions the feed at the first step of an epoch."""
