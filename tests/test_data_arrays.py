@@ -13,7 +13,7 @@ from tfdist.errors import BatchError, DataError
 
 
 def batches(data, batch_size=4, share=None, **where):
-    return [batch for _, batch in data.worker_batches(batch_size, share or Share(), **where)]
+    return [batch for _, _, batch in data.worker_batches(batch_size, share or Share(), **where)]
 
 
 def test_nested_inputs_keep_their_structure_and_their_rows_together():
@@ -52,8 +52,9 @@ def test_strings_of_any_form_become_string_tensors():
 def test_batches_have_known_shapes_but_for_the_rows():
     data = from_arrays(np.zeros((9, 3, 2)), np.zeros(9))
     for pipeline in (data, data.map(lambda x, y: (x[0], y))):
-        rows, spec = pipeline.worker_batches(4, Share()).element_spec
+        rows, ids, spec = pipeline.worker_batches(4, Share()).element_spec
         assert rows == tf.TensorSpec((), tf.int64)
+        assert ids == tf.TensorSpec((None,), tf.int64)
         assert spec == pipeline.element_spec
     assert data.element_spec == (tf.TensorSpec((None, 3, 2)), tf.TensorSpec((None,)))
     assert data.map(lambda x, y: (x[0], y)).element_spec == (tf.TensorSpec((None, 2)), tf.TensorSpec((None,)))
@@ -110,7 +111,7 @@ def test_data_is_immutable():
     data.map(operator.neg)
     assert batches(data)[0].numpy().tolist() == [0, 1, 2, 3]
     with pytest.raises(AttributeError):
-        data.seed = 3
+        data.order = None
 
 
 def test_a_memory_map_is_read_batch_by_batch(tmp_path):

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from tfdist.batching import EpochPlan, Share
 from tfdist.data import from_arrays
-from tfdist.data.order import shuffled
+from tfdist.data.order import Shuffled
 
 # Every example traces several pipelines; a fixed choice of them keeps the time.
 some = settings(max_examples=14, deadline=None, derandomize=True)
@@ -20,10 +20,11 @@ def global_batches(data, batch_size, workers, replicas=1, **where):
     batches = collections.defaultdict(list)
     for worker in range(workers):
         share = Share(worker, workers, replicas)
-        for step, (rows, ids) in enumerate(data.worker_batches(batch_size, share, **where)):
+        for step, (rows, ids, batch) in enumerate(data.worker_batches(batch_size, share, **where)):
             start, stop = share.bounds(int(rows))
-            assert len(ids) == max(stop - start, 1)
-            batches[step, int(rows)] += ids.numpy().tolist()[: stop - start]
+            assert len(batch) == max(stop - start, 1)
+            assert ids.numpy().tolist() == batch.numpy().tolist()[: stop - start]
+            batches[step, int(rows)] += ids.numpy().tolist()
     assert all(len(ids) == rows for (_, rows), ids in batches.items())
     return [batches[key] for key in sorted(batches)]
 
@@ -66,7 +67,7 @@ def test_a_start_at_any_step_is_the_tail_of_the_undisturbed_stream(examples, bat
 
     def ids(count, **where):
         batches = data.worker_batches(batch_size, share, drop_remainder=drop, **where)
-        return [batch.numpy().tolist() for _, batch in batches.take(count)]
+        return [ids.numpy().tolist() for _, ids, _ in batches.take(count)]
 
     stream = ids(first_step + 2 * steps, repeat=True)
     assert ids(2 * steps, repeat=True, first_step=first_step) == stream[first_step:]
@@ -79,8 +80,8 @@ def test_a_start_at_any_step_is_the_tail_of_the_undisturbed_stream(examples, bat
 def test_a_dropped_remainder_differs_from_epoch_to_epoch():
     data = from_arrays(np.arange(10), shuffle=True)
     batches = data.worker_batches(4, Share(), drop_remainder=True, repeat=True).take(2 * 20)
-    assert all(int(rows) == 4 for rows, _ in batches)
-    epochs = np.array([ids.numpy() for _, ids in batches]).reshape(20, 8)
+    assert all(int(rows) == 4 for rows, _, _ in batches)
+    epochs = np.array([ids.numpy() for _, ids, _ in batches]).reshape(20, 8)
     assert all(len(set(epoch)) == 8 for epoch in epochs.tolist())
     assert set(epochs.ravel().tolist()) == set(range(10))
 
@@ -92,9 +93,11 @@ def test_without_shuffle_the_order_is_that_of_the_source():
 
 def orders(seeds, epochs, examples):
     positions = tf.range(examples, dtype=tf.int64)
-    order = tf.function(lambda seed, epoch: shuffled(positions, seed, epoch, examples))
-    of = [tf.constant(number, tf.int64) for number in epochs]
-    return [order(tf.constant(seed, tf.int64), epoch).numpy() for seed in seeds for epoch in of]
+    found = []
+    for seed in seeds:
+        order = tf.function(lambda epoch, seed=seed: Shuffled(examples, seed).indices(positions, epoch))
+        found += [order(tf.constant(epoch, tf.int64)).numpy() for epoch in epochs]
+    return found
 
 
 def test_each_seed_and_epoch_has_an_order_of_its_own():
@@ -113,8 +116,15 @@ def test_batches_of_sorted_classes_are_mixed_as_at_random():
     """The variance of a class's count in a batch is that of drawing without replacement (hypergeometric)."""
     examples, batch = 60_000, 100
     positions = tf.range(batch, dtype=tf.int64)
+    order = tf.function(lambda epoch: Shuffled(examples, 0).indices(positions, epoch))
     counts = [
-        np.bincount(shuffled(positions, 0, epoch, examples).numpy() * 10 // examples, minlength=10)
-        for epoch in range(400)
+        np.bincount(order(tf.constant(epoch, tf.int64)).numpy() * 10 // examples, minlength=10) for epoch in range(400)
     ]
     assert abs(np.var(counts, axis=0).mean() / (batch * 0.1 * 0.9) - 1) < 0.15
+
+
+def test_positions_of_several_epochs_are_found_at_once():
+    order = Shuffled(7, 3)
+    positions, epochs = tf.range(21, dtype=tf.int64) % 7, tf.range(21, dtype=tf.int64) // 7
+    alone = [order.indices(tf.range(7, dtype=tf.int64), tf.constant(epoch, tf.int64)).numpy() for epoch in range(3)]
+    assert order.indices(positions, epochs).numpy().tolist() == np.concatenate(alone).tolist()

@@ -3,7 +3,8 @@
 from tfdist.data.arrays import from_arrays
 from tfdist.data.base import Data
 from tfdist.data.convert import as_data
+from tfdist.data.mixture import concatenate, mix
 from tfdist.data.stream import from_dataset
 from tfdist.data.tfds import from_tfds
 
-__all__ = ["Data", "as_data", "from_arrays", "from_dataset", "from_tfds"]
+__all__ = ["Data", "as_data", "concatenate", "from_arrays", "from_dataset", "from_tfds", "mix"]

@@ -8,7 +8,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from tfdist.data.indexed import Indexed
+from tfdist.data.indexed import Indexed, indexed
 from tfdist.data.python_read import read_in_python
 from tfdist.errors import DataError
 
@@ -33,7 +33,7 @@ def from_arrays(x, y=None, sample_weight=None, *, shuffle=False, seed=0) -> Inde
     if sample_weight is not None:
         sample_weight = _weights_per_output(y, sample_weight)
     element = keras.utils.pack_x_y_sample_weight(x, y, sample_weight)
-    return Indexed(ArraySource.of(element), shuffle, seed)
+    return indexed(ArraySource.of(element), shuffle, seed)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

@@ -11,8 +11,8 @@ import tensorflow as tf
 
 from tfdist.batching import EpochPlan
 from tfdist.data.base import Data
-from tfdist.data.order import worker_indices
-from tfdist.data.specs import is_none
+from tfdist.data.order import InOrder, Order, Shuffled, worker_indices
+from tfdist.data.specs import is_none, packed_as, tensors_of
 from tfdist.errors import BatchError, DataError
 
 _SEEDS = 2**63
@@ -30,34 +30,39 @@ class Source(Protocol):
         """The nest of `tf.TensorSpec` of a batch, the leading dimension None. Makes no tensor."""
 
     def read(self, indices) -> Any:
-        """The batch of the examples at `indices`, an int64 vector. Called while a graph is traced."""
+        """The batch of the examples at `indices`, an int64 vector of one at least. Called while a graph is traced."""
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Indexed(Data):
-    """Examples of a `Source` in a shuffled order or its own, each passed through `maps`."""
+    """Examples of a `Source` in some `Order`, each passed through `maps`. It is itself a source to mix with others."""
 
     source: Source
-    shuffle: bool = False
-    seed: int = 0
+    order: Order
     maps: tuple[Callable, ...] = ()
 
     def __post_init__(self):
-        if not _is_integer(self.seed) or not 0 <= self.seed < _SEEDS:
-            raise DataError(f"seed={self.seed!r}: the order of the data needs an integer in [0, 2**63). Take 0.")
         if self.examples < 1:
             raise DataError("The data has 0 examples; it needs one at least. Check the path, the split or the filter.")
 
     @property
     def examples(self) -> int:
-        return self.source.examples
+        return self.order.examples
 
     @functools.cached_property
     def element_spec(self):
+        spec = self.source.spec
         if not self.maps:
-            return self.source.spec
-        row = tf.data.Dataset.range(1).map(lambda index: self._mapped(_row(self.source.read(index[tf.newaxis]), 0)))
+            return spec
+        with tf.init_scope():  # It may be asked for first while a graph is traced.
+            row = tf.data.Dataset.range(1).map(lambda index: self._mapped(_row(self.source.read(index[tf.newaxis]), 0)))
         return tf.nest.map_structure(_batch_spec, row.element_spec)
+
+    def identity(self):
+        return {"examples": self.examples, "order": self.order.identity(), "batch": str(self.element_spec)}
+
+    def with_ids(self) -> "Indexed":
+        return self
 
     def map(self, fn: Callable) -> "Indexed":
         """The same data with `fn` applied to each example, as `tf.data.Dataset.map` does: `fn(x, y)` for `(x, y)`.
@@ -75,33 +80,32 @@ class Indexed(Data):
 
     def worker_batches(self, batch_size, share, *, first_step=0, first_epoch=0, drop_remainder=False, repeat=False):
         plan = self._plan(batch_size, drop_remainder)
+        _ = self.element_spec  # refuses a wrong map here, rather than out of a trace
         first_step += first_epoch * plan.steps
-        seed = int(self.seed) if self.shuffle else None
-        indices = worker_indices(plan, share, first_step=first_step, repeat=repeat, seed=seed)
-        spec = self.element_spec
+        indices = worker_indices(self.order, plan, share, first_step=first_step, repeat=repeat)
         batches = indices.map(
-            lambda rows, index: (rows, self._read(index, spec)),
+            lambda rows, ids, index: (rows, ids, self.read(index)),
             num_parallel_calls=tf.data.AUTOTUNE,
             deterministic=True,
         )
         return batches.prefetch(tf.data.AUTOTUNE)
 
-    def _read(self, index, spec):
-        """The examples at `index`, mapped: a batch of `spec`.
+    def read(self, indices):
+        """The examples at `indices`, an int64 vector of one at least, mapped: a batch of `element_spec`.
 
         The maps run in a loop over the rows of a batch, and on several batches at a time. That takes half the time of
         unbatching, mapping and batching again.
         """
-        batch = self.source.read(index)
+        batch = self.source.read(indices)
         if not self.maps:
             return batch
-        signature = [tf.TensorSpec(leaf.shape[1:], leaf.dtype) for leaf in _tensors(spec)]
+        signature = [tf.TensorSpec(leaf.shape[1:], leaf.dtype) for leaf in tensors_of(self.element_spec)]
         mapped = tf.map_fn(
-            lambda leaves: _tensors(self._mapped(_packed(batch, leaves))),
-            _tensors(batch),
+            lambda leaves: tensors_of(self._mapped(packed_as(batch, leaves))),
+            tensors_of(batch),
             fn_output_signature=signature,
         )
-        return _packed(spec, mapped)
+        return packed_as(self.element_spec, mapped)
 
     def _mapped(self, example):
         for fn in self.maps:
@@ -114,18 +118,15 @@ class Indexed(Data):
         return EpochPlan(self.examples, operator.index(batch_size), bool(drop_remainder))
 
 
-def _tensors(nest) -> list:
-    return [leaf for leaf in tf.nest.flatten(nest) if leaf is not None]
-
-
-def _packed(nest, tensors):
-    """The tensors, nested as `nest`, whose None leaves stay."""
-    rest = iter(tensors)
-    return tf.nest.map_structure(lambda leaf: None if leaf is None else next(rest), nest)
+def indexed(source: Source, shuffle: bool, seed: int) -> Indexed:
+    """The data of a source, shuffled anew in each epoch or in its own order. Raises DataError for a wrong seed."""
+    if not _is_integer(seed) or not 0 <= seed < _SEEDS:
+        raise DataError(f"seed={seed!r}: the order of the data needs an integer in [0, 2**63). Take 0.")
+    return Indexed(source, Shuffled(source.examples, int(seed)) if shuffle else InOrder(source.examples))
 
 
 def _row(batch, index):
-    return _packed(batch, [leaf[index] for leaf in _tensors(batch)])
+    return packed_as(batch, [leaf[index] for leaf in tensors_of(batch)])
 
 
 def _batch_spec(spec):

@@ -1,6 +1,6 @@
 """Data of TensorFlow Datasets, read at random from the files that TFDS prepared."""
 
-from tfdist.data.indexed import Indexed
+from tfdist.data.indexed import Indexed, indexed
 from tfdist.data.sequence import SequenceSource
 from tfdist.errors import DataError
 
@@ -36,8 +36,8 @@ def from_tfds(source, *, split=None, data_dir=None, as_supervised=True, shuffle=
     keys = _supervised_keys(source) if as_supervised else None
     records = getattr(source, "data_source", None)
     if records is not None and len(records) and isinstance(records[0], bytes):
-        return Indexed(SequenceSource(records), shuffle, seed).map(_decoder(source, keys))
-    data = Indexed(SequenceSource(source), shuffle, seed)
+        return indexed(SequenceSource(records), shuffle, seed).map(_decoder(source, keys))
+    data = indexed(SequenceSource(source), shuffle, seed)
     return data if keys is None else data.map(lambda example: _chosen(example, keys))
 
 
