@@ -31,15 +31,19 @@ def test_rows_fewer_than_parts_fill_one_part_each(rows, parts):
 
 
 @given(rows, st.integers(1, 8), st.integers(1, 8))
-def test_a_worker_reads_the_rows_of_its_replicas(rows, workers, replicas):
-    split = sizes(rows, workers * replicas)
-    end = 0
+def test_rows_are_split_over_workers_and_then_over_their_replicas(rows, workers, replicas):
+    end, sizes = 0, []
     for worker in range(workers):
-        start, stop = Share(worker, workers, replicas).bounds(rows)
-        assert start == end
-        assert stop - start == sum(split[worker * replicas : (worker + 1) * replicas])
+        share = Share(worker, workers, replicas)
+        start, stop = share.bounds(rows)
+        bounds = [share.replica_bounds(stop - start, replica) for replica in range(replicas)]
+        assert (start, bounds[0][0], bounds[-1][1]) == (end, 0, stop - start)
+        assert all(left[1] == right[0] for left, right in zip(bounds, bounds[1:]))
+        sizes += [last - first for first, last in bounds]
         end = stop
     assert end == rows
+    assert max(sizes) - min(sizes) <= 1
+    assert min(sizes) > 0 or rows < workers * replicas
 
 
 @given(rows, st.integers(1, 8), st.integers(1, 6))

@@ -15,8 +15,7 @@ def part_start(rows, parts, index):
     """First row of part `index` when `rows` rows are split over `parts` parts.
 
     Parts differ by one row at most, cover every row once, and are in order: part `i` holds the rows
-    `part_start(rows, parts, i)` up to `part_start(rows, parts, i + 1)`, exclusive. The split nests:
-    the parts `[w * r, (w + 1) * r)` of a split over `w_total * r` lie one behind the other.
+    `part_start(rows, parts, i)` up to `part_start(rows, parts, i + 1)`, exclusive.
 
     Args: integers, or integer tensors of one dtype. Returns: the same kind.
     """
@@ -43,12 +42,23 @@ class Share:
         """Replicas of all workers together."""
         return self.workers * self.replicas_per_worker
 
+    @property
+    def first_replica(self) -> int:
+        """This worker's first replica, counted over all workers."""
+        return self.worker * self.replicas_per_worker
+
     def bounds(self, rows):
         """`(start, stop)` of this worker's rows within a global batch of `rows` rows; may be empty."""
-        first = self.worker * self.replicas_per_worker
+        return part_start(rows, self.workers, self.worker), part_start(rows, self.workers, self.worker + 1)
+
+    def replica_bounds(self, own_rows, replica):
+        """`(start, stop)` within the worker's `own_rows` rows for its replica `replica`, counted from 0; may be empty.
+
+        Rows are split over the workers first and then over a worker's replicas, which need not know the other workers.
+        """
         return (
-            part_start(rows, self.replicas, first),
-            part_start(rows, self.replicas, first + self.replicas_per_worker),
+            part_start(own_rows, self.replicas_per_worker, replica),
+            part_start(own_rows, self.replicas_per_worker, replica + 1),
         )
 
 

@@ -80,7 +80,7 @@ def _run_experiment(experiment, cluster, workdir):
     from tensorflow.errors import AbortedError, UnavailableError
 
     from tfdist.experiment import run
-    from tfdist.loop.drive import peer_lost
+    from tfdist.loop.failures import peer_lost
 
     try:
         run(experiment, cluster, workdir, _STRATEGY.value)

@@ -3,7 +3,6 @@
 import dataclasses
 import functools
 import itertools
-import numbers
 from collections.abc import Sequence
 
 import numpy as np
@@ -137,7 +136,7 @@ def _pattern(slots) -> tuple[np.ndarray, np.ndarray]:
 
 def _slots(weights, parts: int) -> tuple[int, ...]:
     """Whole numbers in the ratio of the weights, with the smallest sum that shows it exactly, or to 1 in 10,000."""
-    if len(weights) != parts or not all(isinstance(w, numbers.Real) and 0 < w < float("inf") for w in weights):
+    if len(weights) != parts or not all(isinstance(w, int | float) and 0 < w < float("inf") for w in weights):
         raise DataError(
             f"mix(weights={list(weights)}) for {parts} parts: each part has one weight, a number above 0. Leave out a "
             "part that shall not be seen."
@@ -167,12 +166,10 @@ def _compatible(left, right) -> bool:
         tf.nest.assert_same_structure(left, right)
     except (TypeError, ValueError):
         return False
-    pairs = zip(tf.nest.flatten(left), tf.nest.flatten(right))
-    return all(
-        a is b is None
-        or (a is not None and b is not None and a.dtype == b.dtype and a.shape.is_compatible_with(b.shape))
-        for a, b in pairs
-    )
+    pairs = list(zip(tf.nest.flatten(left), tf.nest.flatten(right)))
+    if any((a is None) != (b is None) for a, b in pairs):
+        return False
+    return all(a is None or (a.dtype == b.dtype and a.shape.is_compatible_with(b.shape)) for a, b in pairs)
 
 
 def _checked(parts, name: str) -> tuple[Indexed, ...]:

@@ -5,12 +5,16 @@ ever, and the process with it: TensorFlow joins the thread, which the interprete
 process waits until the pipelines have filled their buffers and rest.
 """
 
+import collections
+import contextlib
 import threading
 import time
+from collections.abc import Iterator
 
 import tensorflow as tf
 
 from tfdist.compat.process_end import at_process_end
+from tfdist.errors import TfdistError
 
 _QUIET_SECONDS = 0.05
 _LONGEST_WAIT = 30.0
@@ -41,6 +45,7 @@ class _Calls:
 
 
 _calls = _Calls()
+_failures: collections.deque[TfdistError] = collections.deque(maxlen=16)
 at_process_end(_calls.wait_for_rest)
 
 
@@ -49,7 +54,23 @@ def read_in_python(read, indices, specs) -> list:
 
     def counted(index):
         with _calls:
-            return read(index)
+            try:
+                return read(index)
+            except TfdistError as error:
+                _failures.append(error)
+                raise
 
     leaves = tf.numpy_function(counted, [indices], [spec.dtype for spec in specs])
     return [tf.ensure_shape(leaf, spec.shape) for leaf, spec in zip(leaves, specs)]
+
+
+@contextlib.contextmanager
+def reading_errors() -> Iterator[None]:
+    """Raises the error that a `read` raised, and not the one in which TensorFlow quotes it."""
+    try:
+        yield
+    except tf.errors.OpError as error:
+        cause = next((failure for failure in _failures if str(failure) in error.message), None)
+        if cause is None:
+            raise
+        raise cause from None

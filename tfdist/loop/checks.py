@@ -1,5 +1,7 @@
 """What `fit` refuses before it starts, with the remedy."""
 
+import hashlib
+
 import keras
 import tensorflow as tf
 
@@ -8,6 +10,8 @@ from tfdist.compat import trainer
 from tfdist.compat.optimizers import inner_optimizer
 from tfdist.environments import read_cluster
 from tfdist.errors import BatchError, DataError, UnsupportedError, UserError
+from tfdist.loop.feed import Feed
+from tfdist.step.agree import gather
 from tfdist.step.update import MIRRORING
 
 
@@ -93,6 +97,32 @@ def check_evaluation(model, share: Share, smallest_batch: int) -> None:
         raise BatchError(
             f"A global batch may have {smallest_batch} row(s) for {share.replicas} replicas, and a test_step of the "
             "model's own cannot skip a replica without rows. Use another batch size."
+        )
+
+
+def check_prediction(feed: Feed) -> None:
+    """Raises DataError for data whose outputs could not be put in the order of the input."""
+    if feed.data.shares_rows:
+        raise DataError(
+            "predict of data of which each worker has rows of its own: there is no order of the input to return the "
+            "outputs in. Hand over a data set that is the same on every worker."
+        )
+
+
+def check_same_data(strategy, feed: Feed) -> None:
+    """Raises DataError unless all workers were given the same data. All of them must call it."""
+    share = feed.share
+    if share.workers == 1:
+        return
+    identity = feed.data.identity()
+    digest = int.from_bytes(hashlib.blake2b(repr(sorted(identity.items())).encode(), digest_size=7).digest(), "big")
+    gather_all = tf.function(lambda values: gather(strategy, share, values), autograph=False)
+    digests = gather_all(tf.constant([digest], tf.int64)).numpy()[:, 0].tolist()
+    if len(set(digests)) > 1:
+        same = [worker for worker, other in enumerate(digests) if other == digest]
+        raise DataError(
+            f"The data differs from worker to worker. This one has {identity}, and so do the workers {same} of "
+            f"{share.workers}. Give all workers the same data; each reads its own part of it."
         )
 
 

@@ -1,15 +1,15 @@
 """Driving the traced calls of an epoch, and the callbacks between them."""
 
-import re
 import time
 
 import keras
 import numpy as np
 import tensorflow as tf
 
-from tfdist.errors import DataError, PeerLostError
+from tfdist.loop.failures import told_to_users
 from tfdist.loop.feed import Feed
 from tfdist.loop.pace import Pace, steps_until_look
+from tfdist.loop.vote import Stopped, Turn, turns
 from tfdist.step.run import Outcome, Runner
 
 
@@ -21,9 +21,10 @@ class Driver:
     the same step, though their callbacks and clocks may differ.
     """
 
-    def __init__(self, model, runner: Runner, feed: Feed, pace: Pace, kind: str):
-        """`kind`: "train" or "test", as Keras names the hooks."""
+    def __init__(self, model, runner: Runner, feed: Feed, pace: Pace, kind: str, record=None):
+        """`kind`: "train" or "test", as Keras names the hooks; `record`: is told what each call has seen."""
         self._model, self._runner, self._feed, self._pace, self._kind = model, runner, feed, pace, kind
+        self._record = record
         self._stop_flag = {"train": "stop_training", "test": "stop_evaluating"}[kind]
         self._step = 0
         self._traced = False
@@ -40,6 +41,8 @@ class Driver:
             if steps == 0:
                 break
             self._step += steps
+            if self._record is not None:
+                self._record(first, *outcome.seen)
             logs = dict(sorted(_plain(outcome.logs)))
             after(first + steps - 1, logs)
             if self._stops and self._feed.share.workers == 1:
@@ -48,7 +51,8 @@ class Driver:
 
     def agree_to_stop(self) -> bool:
         """Whether any worker wants to stop, after whose word all want to."""
-        if int(self._runner.agree(self._wanted(1, first=1))) == 0:
+        wishes = self._runner.gather(tf.constant([self._stops], tf.int64))
+        if np.any(wishes):
             setattr(self._model, self._stop_flag, True)
         return self._stops
 
@@ -56,70 +60,46 @@ class Driver:
     def _stops(self) -> bool:
         return bool(getattr(self._model, self._stop_flag))
 
-    def _wanted(self, steps: int, first: int):
-        """What this worker proposes. A stop takes effect after a step, as in Keras: an epoch has one at least."""
-        return tf.constant(min(steps, int(first == 0)) if self._stops else steps, tf.int64)
+    def _stops_at(self, step: int) -> bool:
+        """Whether this worker wants to stop at `step` of an epoch: after one step at least, as in Keras."""
+        return self._stops and step > 0
 
     def _calls(self, callbacks):
         """`(first step, call)` for each traced call of the epoch."""
-        if self._feed.steps is None or self._runner.has_logs:
+        if not self._feed.is_known or self._runner.has_logs:
             yield from self._single_calls()
             return
         iterator, start = self._feed.epoch(), self._step
         while (first := self._step - start) < self._feed.steps:
             left = self._feed.steps - first
             look = steps_until_look(callbacks.callbacks, self._step, self._kind) or left
-            wanted = self._wanted(self._pace.steps(min(look, left)), first)
+            steps = 1 if self._stops else self._pace.steps(min(look, left))
+            wanted = tf.constant(0 if self._stops_at(first) else steps, tf.int64)
             yield first, lambda wanted=wanted: self._runner.many(iterator, wanted)
 
     def _single_calls(self):
         """One step a call: the data's end shows only when it ends, or the step returns logs of its own."""
-        for step, (rows, batch) in enumerate(self._feed.epoch()):
-            wanted = self._wanted(1, step)
-            yield step, lambda wanted=wanted, rows=rows, batch=batch: self._one(wanted, rows, batch)
-            if step + 1 == self._feed.steps:
-                return
+        try:
+            for step, turn in enumerate(turns(self._runner, self._feed, self._stops_at)):
+                yield step, lambda turn=turn: self._one(turn)
+        except Stopped:
+            setattr(self._model, self._stop_flag, True)
 
-    def _one(self, wanted, rows, batch) -> Outcome:
-        steps = self._runner.agree(wanted)
-        return Outcome(steps, self._runner.one(rows, batch) if steps else {})
+    def _one(self, turn: Turn) -> Outcome:
+        logs = self._runner.one(turn.rows, turn.batch)
+        return Outcome(1, logs, (turn.rows.own[tf.newaxis], turn.ids))
 
     def _timed(self, call) -> Outcome:
         """The outcome of a call, as NumPy values, and the pace of its steps taken in."""
         start = time.perf_counter()
-        try:
+        with told_to_users(self._feed):
             outcome = keras.tree.map_structure(np.asarray, call())
-        except tf.errors.OutOfRangeError as error:
-            raise DataError(
-                f"The data ended before an epoch of {self._feed.steps} steps did. Give fewer steps_per_epoch, or none "
-                "to train on all of it, or a data set that goes on: dataset.repeat()."
-            ) from error
-        except (tf.errors.UnavailableError, tf.errors.AbortedError) as error:
-            if self._feed.share.workers == 1:
-                raise
-            raise peer_lost(f"worker {self._feed.share.worker}", error) from error
         if outcome.steps == 0:
             setattr(self._model, self._stop_flag, True)
         elif self._traced:
             self._pace.observe((time.perf_counter() - start) / int(outcome.steps))
         self._traced = True  # The first call traces; its time says nothing about a step.
         return outcome
-
-
-def peer_lost(worker: str, error: tf.errors.OpError) -> PeerLostError:
-    """The user's error for what TensorFlow raises in `worker` when another one has gone."""
-    return PeerLostError(
-        f"{worker} lost a peer: {_lost_task(error.message)}. One worker cannot rejoin: run the whole job again."
-    )
-
-
-def _lost_task(message: str) -> str:
-    """The task that TensorFlow's message names, or the line that says why."""
-    task = re.search(r"/job:(\w+)/(?:replica:\d+/)?task:(\d+)", message.partition("remote target")[2] or message)
-    lines = message.strip().splitlines() or ["TensorFlow does not say why"]
-    reason = next((line for line in lines if "aborted by" in line), lines[0])
-    reason = re.sub(r"\{\{.*?\}\} ?", "", reason).strip().rstrip(".:")
-    return f"{task[1]} {task[2]} ({reason})" if task else reason
 
 
 def _plain(logs: dict):

@@ -41,6 +41,7 @@ class Evaluation:
         share = share_of(model.distribute_strategy)
         self.feed = Feed(data, batch_size, share, steps=steps, once=True)
         checks.check_evaluation(model, share, self.feed.smallest_batch)
+        checks.check_same_data(model.distribute_strategy, self.feed)
         runner.build(model, self.feed.batch_spec)
         self._model = model
         self._driver = Driver(model, runner.evaluate_runner(model, self.feed), self.feed, Pace(None), "test")

@@ -6,6 +6,7 @@ import tensorflow as tf
 
 from tfdist.batching import EpochPlan, Share
 from tfdist.data.class_weight import with_class_weight
+from tfdist.data.python_read import reading_errors
 from tfdist.errors import DataError
 
 DEFAULT_BATCH_SIZE = 32
@@ -35,18 +36,29 @@ class Feed:
         self._iterator = None
         self._made: dict = {}
 
+    @property
+    def is_known(self) -> bool:
+        """Whether the workers know, without asking each other, how many steps follow and how many rows each has."""
+        return self.steps is not None and not self.data.shares_rows
+
     @functools.cached_property
     def batch_spec(self):
         """Nested `tf.TensorSpec` of one batch."""
-        return self._batches(repeat=False).element_spec[1]
+        return self._batches(repeat=False).element_spec[2]
 
     @property
     def smallest_batch(self) -> int:
         """A lower bound of the rows of a global batch."""
+        plan = self.plan
+        return 1 if plan is None else plan.last_rows
+
+    @property
+    def plan(self) -> EpochPlan | None:
+        """How an epoch is cut into global batches; None for data of unknown size."""
         examples = self.data.examples
         if examples is None or self.batch_size is None:
-            return 1
-        return EpochPlan(examples, self.batch_size, self._drop).last_rows
+            return None
+        return EpochPlan(examples, self.batch_size, self._drop)
 
     def start(self, first_epoch: int = 0) -> None:
         """Positions the feed at the first step of an epoch."""
@@ -58,7 +70,7 @@ class Feed:
         self._iterator = iter(self._batches(repeat=self._size is not None, first_step=first_step))
 
     def epoch(self):
-        """The iterator over `(rows, batch)` for the next epoch."""
+        """The iterator over `(rows, ids, batch)` for the next epoch."""
         if self.steps is not None:
             return self._iterator
         self._epoch += 1
@@ -68,9 +80,10 @@ class Feed:
         """`start`: `first_step`, or `first_epoch` where steps are not known. Made once, since tracing takes time."""
         key = (repeat, *start.items())
         if key not in self._made:
-            batches = self.data.worker_batches(
-                self.batch_size, self.share, drop_remainder=self._drop, repeat=repeat, **start
-            )
+            with reading_errors():
+                batches = self.data.worker_batches(
+                    self.batch_size, self.share, drop_remainder=self._drop, repeat=repeat, **start
+                )
             # The pipelines of other epochs are not needed any more.
             self._made = {key: with_class_weight(batches, self._class_weight) if self._class_weight else batches}
         return self._made[key]

@@ -4,7 +4,6 @@ import logging
 
 import keras
 
-from tfdist.batching import EpochPlan
 from tfdist.data import as_data
 from tfdist.data.split import split_validation
 from tfdist.errors import UserError
@@ -73,13 +72,14 @@ def fit(
         data, batch_size, share, steps=steps_per_epoch, drop_remainder=drop_remainder, class_weight=class_weight
     )
     checks.check_fit(model, share, callbacks, accumulate_steps, feed.smallest_batch)
+    checks.check_same_data(model.distribute_strategy, feed)
     runner.build(model, feed.batch_spec)
     validation = None
     if validation_data is not None:
         held_out = as_data(tuple(validation_data) if isinstance(validation_data, list) else validation_data)
         size = None if held_out.examples is None else validation_batch_size or batch_size
         validation = Evaluation(model, held_out, size, validation_steps)
-    _report(feed, accumulate_steps, drop_remainder)
+    _report(feed, accumulate_steps)
     container = callback_list(
         callbacks, model, is_chief=share.worker == 0, verbose=verbose, history=True, epochs=epochs, steps=feed.steps
     )
@@ -111,7 +111,7 @@ def _run_epochs(model, make_training, validation, callbacks, epochs, validation_
     callbacks.on_train_end(logs)
 
 
-def _report(feed: Feed, accumulate_steps: int, drop_remainder: bool) -> None:
+def _report(feed: Feed, accumulate_steps: int) -> None:
     """Says once how a global batch is cut, and how many examples are left out."""
     share, parts = feed.share, feed.share.replicas * accumulate_steps
     _log.info(
@@ -124,9 +124,8 @@ def _report(feed: Feed, accumulate_steps: int, drop_remainder: bool) -> None:
         -(-feed.batch_size // parts) if feed.batch_size else "?",
         feed.steps or "an unknown number of",
     )
-    examples = feed.data.examples
-    if drop_remainder and examples is not None and feed.batch_size:
-        dropped = EpochPlan(examples, feed.batch_size, drop_remainder=True).dropped
+    if feed.plan is not None and feed.plan.drop_remainder:
+        dropped, examples = feed.plan.dropped, feed.plan.examples
         _log.warning("drop_remainder leaves out %d of %d examples in each epoch.", dropped, examples)
 
 

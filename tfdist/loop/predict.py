@@ -4,12 +4,14 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from tfdist.batching import Share, part_start
+from tfdist.batching import Share
 from tfdist.data import as_data
 from tfdist.errors import UnsupportedError
 from tfdist.loop import checks, runner
 from tfdist.loop.callbacks import callback_list
+from tfdist.loop.failures import told_to_users
 from tfdist.loop.feed import Feed
+from tfdist.step.parts import Rows
 from tfdist.step.reduce import sum_over_replicas
 from tfdist.strategy import share_of
 
@@ -32,15 +34,16 @@ def predict(model, x=None, batch_size=None, verbose="auto", steps=None, callback
     strategy = model.distribute_strategy
     share = share_of(strategy)
     feed = Feed(as_data(x, inputs_only=True), batch_size, share, steps=steps, once=True)
+    checks.check_prediction(feed)
+    checks.check_same_data(strategy, feed)
     container = callback_list(
         callbacks, model, is_chief=share.worker == 0, verbose=verbose, history=False, epochs=1, steps=feed.steps
     )
     global_rows, outputs = _predict_own_rows(feed, runner.predict_function(model, share), container)
-    first = share.worker * share.replicas_per_worker
     if share.replicas == 1:
         return keras.tree.map_structure(lambda *batches: np.concatenate(batches), *outputs[0])
-    positions = np.concatenate([_positions(global_rows, share.replicas, first + r) for r in range(len(outputs))])
-    own = [_joined(batches, global_rows, share, first + r) for r, batches in enumerate(outputs)]
+    positions = np.concatenate([_positions(global_rows, share, replica) for replica in range(len(outputs))])
+    own = [_joined(batches, global_rows, share, replica) for replica, batches in enumerate(outputs)]
     merged = keras.tree.map_structure(lambda *parts: np.concatenate(parts), *own)
     return keras.tree.map_structure(lambda leaf: _complete(strategy, share, positions, leaf, sum(global_rows)), merged)
 
@@ -51,36 +54,49 @@ def _predict_own_rows(feed: Feed, function, callbacks):
     outputs: list[list] = [[] for _ in range(feed.share.replicas_per_worker)]
     callbacks.on_predict_begin()
     feed.start()
-    for step, (rows, batch) in enumerate(feed.epoch()):
+    for step, (rows, ids, batch) in enumerate(_batches(feed)):
         callbacks.on_predict_batch_begin(step)
         global_rows.append(int(rows))
-        results = [keras.tree.map_structure(np.asarray, result) for result in function(rows, batch)]
+        with told_to_users(feed):
+            found = function(Rows(rows, tf.size(ids, tf.int64)), batch)
+            results = [keras.tree.map_structure(np.asarray, result) for result in found]
         for kept, result in zip(outputs, results):
             kept.append(result)
         callbacks.on_predict_batch_end(step, {"outputs": results[0]})
-        if step + 1 == feed.steps:
-            break
     callbacks.on_predict_end()
     return global_rows, outputs
 
 
-def _positions(global_rows: list, replicas: int, replica: int):
+def _batches(feed: Feed):
+    batches, step = feed.epoch(), 0
+    while step != feed.steps:
+        with told_to_users(feed):
+            found = next(batches, None)
+        if found is None:
+            return
+        yield found
+        step += 1
+
+
+def _bounds(rows: int, share: Share, replica: int) -> tuple[int, int]:
+    """`(start, stop)` within a global batch of `rows` rows of those of this worker's replica `replica`."""
+    start, stop = share.bounds(rows)
+    first, last = share.replica_bounds(stop - start, replica)
+    return start + first, start + last
+
+
+def _positions(global_rows: list, share: Share, replica: int):
     """Positions in the input of the rows that a replica predicted, in the order of its predictions."""
-    starts = np.cumsum([0, *global_rows[:-1]])
+    begins = np.cumsum([0, *global_rows[:-1]])
     return np.concatenate(
-        [
-            np.arange(start + part_start(rows, replicas, replica), start + part_start(rows, replicas, replica + 1))
-            for start, rows in zip(starts, global_rows)
-        ]
+        [begin + np.arange(*_bounds(rows, share, replica)) for begin, rows in zip(begins, global_rows)]
     )
 
 
 def _joined(batches: list, global_rows: list, share: Share, replica: int):
     """One array per output: a replica's outputs of all batches, without repeated rows."""
-    counts = [
-        part_start(rows, share.replicas, replica + 1) - part_start(rows, share.replicas, replica)
-        for rows in global_rows
-    ]
+    bounds = [_bounds(rows, share, replica) for rows in global_rows]
+    counts = [stop - start for start, stop in bounds]
     return keras.tree.map_structure(
         lambda *leaves: np.concatenate([_real_rows(leaf, count) for leaf, count in zip(leaves, counts)]), *batches
     )
@@ -124,10 +140,9 @@ def _summable(dtype) -> np.dtype:
 
 
 def _sum_of_workers(strategy, share: Share, array: np.ndarray) -> np.ndarray:
-    first_here = share.worker * share.replicas_per_worker
-
     def own_or_zeros(context):
-        return tf.constant(array if int(context.replica_id_in_sync_group) == first_here else np.zeros_like(array))
+        is_first = int(context.replica_id_in_sync_group) == share.first_replica
+        return tf.constant(array if is_first else np.zeros_like(array))
 
     values = strategy.experimental_distribute_values_from_function(own_or_zeros)
 

@@ -21,8 +21,8 @@ def build(model, batch_spec) -> None:
         trainer.build(model, batch_spec)
 
 
-def train_runner(model, feed: Feed, accumulate_steps: int) -> Runner:
-    """The runner of the train step."""
+def train_runner(model, feed: Feed, accumulate_steps: int, *, records: bool = False) -> Runner:
+    """The runner of the train step. `records`: whether its outcomes have `seen`."""
     share = feed.share
     may_be_empty = feed.smallest_batch < share.replicas * accumulate_steps
 
@@ -33,7 +33,8 @@ def train_runner(model, feed: Feed, accumulate_steps: int) -> Runner:
             model, share, generator, accumulate_steps=accumulate_steps, may_be_empty=may_be_empty
         )
 
-    return _cached(model, feed, ("train", accumulate_steps, may_be_empty), make, "train_step")
+    key = ("train", accumulate_steps, may_be_empty)
+    return _cached(model, feed, key, make, "train_step", records)
 
 
 def evaluate_runner(model, feed: Feed) -> Runner:
@@ -46,19 +47,21 @@ def evaluate_runner(model, feed: Feed) -> Runner:
             return evaluate.make_custom_evaluate_step(model, share, generator)
         return evaluate.make_evaluate_step(model, share, generator, may_be_empty=may_be_empty)
 
-    return _cached(model, feed, ("evaluate", may_be_empty), make, "test_step")
+    return _cached(model, feed, ("evaluate", may_be_empty), make, "test_step", records=False)
 
 
-def _cached(model, feed: Feed, key, make, stock_step: str) -> Runner:
+def _cached(model, feed: Feed, key, make, stock_step: str, records: bool) -> Runner:
     cache = trainer.cache_of(model)
-    key = (*key, feed.share, str(feed.batch_spec))
+    key = (*key, records, feed.share, str(feed.batch_spec))
     rate = None if model.optimizer is None else learning_rate_of(model.optimizer)
     # A schedule put on the optimizer since the step was traced asks for a new trace.
     if key not in cache or cache[key][0] is not rate:
         with model.distribute_strategy.scope():
             generator = seeds.global_generator()
         has_logs = trainer.overrides(model, stock_step)
-        cache[key] = rate, make_runner(model, feed.share, make(generator), feed.batch_spec, has_logs=has_logs)
+        step = make(generator)
+        runner = make_runner(model, feed.share, step, feed.batch_spec, has_logs=has_logs, records=records)
+        cache[key] = rate, runner
     return cache[key][1]
 
 

@@ -13,7 +13,7 @@ import tensorflow as tf
 from tfdist.batching import Share
 from tfdist.compat import seeds, trainer
 from tfdist.compat.optimizers import trained_variables
-from tfdist.step.parts import replica_batch
+from tfdist.step.parts import Rows, replica_batch
 from tfdist.step.reduce import replica_share, sum_over_replicas
 from tfdist.step.update import update
 
@@ -23,10 +23,9 @@ _local = threading.local()
 def make_custom_replica_step(model, share: Share, seed_generator):
     """As `make_replica_step`, but returns the logs of `model.train_step`, averaged over the replicas by rows."""
 
-    def replica_step(global_rows, worker_batch):
+    def replica_step(rows: Rows, worker_batch):
         seeds.share_global_generator(seed_generator)
-        replica = tf.distribute.get_replica_context().replica_id_in_sync_group
-        batch = replica_batch(worker_batch, global_rows, share, replica)
+        batch = replica_batch(worker_batch, rows, share)
         _local.weight = batch.weight
         logs = model.train_step(batch.data)
         _average_statistics(trainer.statistics_of(model), batch.weight)

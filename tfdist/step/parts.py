@@ -7,6 +7,18 @@ import tensorflow as tf
 from tfdist.batching import Share, part_start
 
 
+class Rows(NamedTuple):
+    """Counts of rows of a global batch: int64 scalars.
+
+    Attributes:
+        all: rows of all workers together.
+        own: rows of this worker.
+    """
+
+    all: tf.Tensor
+    own: tf.Tensor
+
+
 class Part(NamedTuple):
     """Some rows of a global batch, on one replica.
 
@@ -43,19 +55,16 @@ class ReplicaBatch(NamedTuple):
         return Part(data, rows, rows / total, total / tf.maximum(rows, 1.0))
 
 
-def replica_batch(batch, global_rows, share: Share, replica) -> ReplicaBatch:
-    """The rows of replica `replica` (int tensor, counted over all workers) out of its worker's `batch`.
+def replica_batch(batch, rows: Rows, share: Share) -> ReplicaBatch:
+    """The rows of the replica that runs this, out of its worker's `batch`, of which `rows.own` are real.
 
     The rows are cut on the CPU, so that a GPU receives its own rows only.
     """
-    replica = tf.cast(replica, tf.int64)
-    start = part_start(global_rows, share.replicas, replica)
-    stop = part_start(global_rows, share.replicas, replica + 1)
     if share.replicas_per_worker == 1:
-        return ReplicaBatch(batch, stop - start, global_rows)
-    worker_start, worker_stop = share.bounds(global_rows)
-    data = _rows_or_last(batch, start - worker_start, stop - worker_start, worker_stop - worker_start)
-    return ReplicaBatch(data, stop - start, global_rows)
+        return ReplicaBatch(batch, rows.own, rows.all)
+    replica = tf.cast(tf.distribute.get_replica_context().replica_id_in_sync_group, tf.int64)
+    start, stop = share.replica_bounds(rows.own, replica - share.first_replica)
+    return ReplicaBatch(_rows_or_last(batch, start, stop, rows.own), stop - start, rows.all)
 
 
 def _rows_or_last(data, start, stop, available):

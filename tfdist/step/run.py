@@ -2,7 +2,7 @@
 
 import contextlib
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import keras
 import tensorflow as tf
@@ -10,15 +10,25 @@ import tensorflow as tf
 from tfdist.batching import Share
 from tfdist.compat.losses import losses_as_on_one_device
 from tfdist.compat.seeds import seeds_by_replica
+from tfdist.step.agree import first_of, gather
 from tfdist.step.custom import synchronised_optimizers
+from tfdist.step.parts import Rows
 from tfdist.step.reduce import sum_over_replicas
 
 
 class Outcome(NamedTuple):
-    """What a call of many steps returns: how many it ran (int64 scalar), and the logs after them (scalars by name)."""
+    """What a call of many steps returns.
 
-    steps: tf.Tensor
+    Attributes:
+        steps: how many it ran, an int64 scalar.
+        logs: scalars by name, after them.
+        seen: `(counts, ids)` of this worker: rows of each step (int64 [steps]) and their ids, one step's after the
+            other's (int64 [sum of counts]); empty where they are not asked for.
+    """
+
+    steps: Any
     logs: dict
+    seen: tuple = ()
 
 
 class Runner(NamedTuple):
@@ -27,20 +37,20 @@ class Runner(NamedTuple):
     Attributes:
         many: `(iterator, steps) -> Outcome`: takes as many batches from the iterator as the worker that wants fewest
             (int64 scalar tensor); none if one wants to stop.
-        one: `(rows, batch) -> logs`: takes a batch that the caller has read.
-        agree: `steps -> steps`: what the worker that wants fewest wants.
+        one: `(rows, batch) -> logs`: takes a batch that the caller has read, with the `Rows` of it.
+        gather: `values -> [workers, k]`: the int64 [k] of each worker.
         reset: `() -> None`: sets the model's metrics to their start.
         has_logs: whether the step returns logs of its own, so that steps run one by one.
     """
 
     many: Callable
     one: Callable
-    agree: Callable
+    gather: Callable
     reset: Callable
     has_logs: bool
 
 
-def make_runner(model, share: Share, replica_step, batch_spec, *, has_logs: bool) -> Runner:
+def make_runner(model, share: Share, replica_step, batch_spec, *, has_logs: bool, records: bool) -> Runner:
     """The calls that run `replica_step`.
 
     Each is traced once, whatever the shapes of a worker's batches: the keys by which collective operations find each
@@ -50,39 +60,54 @@ def make_runner(model, share: Share, replica_step, batch_spec, *, has_logs: bool
         share: this worker's share of a batch.
         batch_spec: nested `tf.TensorSpec` of the batches of all workers.
         has_logs: whether the step returns logs; else they are the results of the model's metrics.
+        records: whether outcomes have `seen`.
     """
     strategy = model.distribute_strategy
 
     def many(iterator, steps):
         with _tracing(model, strategy):
-            steps = fewest(strategy, share, steps)
+            steps = tf.reduce_min(gather(strategy, share, steps[tf.newaxis]))
+            seen = (_growing(), _growing()) if records else ()
 
-            def body(step):
-                strategy.run(replica_step, args=next(iterator))
-                return (step + 1,)
+            def body(step, seen):
+                rows, ids, batch = next(iterator)
+                own = tf.size(ids, tf.int64)
+                strategy.run(replica_step, args=(Rows(rows, own), batch))
+                values = zip(seen, (own[tf.newaxis], ids))
+                return step + 1, tuple(array.write(array.size(), value) for array, value in values)
 
-            tf.while_loop(lambda step: step < steps, body, (tf.zeros_like(steps),), parallel_iterations=1)
-            return Outcome(steps, metric_results(model, strategy))
+            start = (tf.zeros_like(steps), seen)
+            _, seen = tf.while_loop(lambda step, _: step < steps, body, start, parallel_iterations=1)
+            return Outcome(steps, metric_results(model, strategy), tuple(_joined(array) for array in seen))
 
     def one(rows, batch):
         with _tracing(model, strategy):
-            logs = _first(strategy, strategy.run(replica_step, args=(rows, batch)))
+            logs = first_of(strategy, strategy.run(replica_step, args=(rows, batch)))
             results = metric_results(model, strategy)
             # Keras's rule: a step that returns the metrics' results means the metrics.
             return logs if has_logs and set(logs) != set(results) else results
 
-    def agree(steps):
-        return fewest(strategy, share, steps)
+    def gather_values(values):
+        return gather(strategy, share, values)
 
     def reset():
         # In a replica: outside of it, assigning a metric's variable ends in an all-reduce of its value.
         strategy.run(_reset_metrics, args=(model,))
 
-    rows_spec = tf.TensorSpec((), tf.int64)
+    count = tf.TensorSpec((), tf.int64)
     return Runner(
-        _traced(model, many), _traced(model, one, (rows_spec, batch_spec)), _traced(model, agree),
+        _traced(model, many), _traced(model, one, (Rows(count, count), batch_spec)), _traced(model, gather_values),
         _traced(model, reset), has_logs,
     )  # fmt: skip
+
+
+def _growing() -> tf.TensorArray:
+    return tf.TensorArray(tf.int64, size=0, dynamic_size=True, infer_shape=False, element_shape=(None,))
+
+
+def _joined(array: tf.TensorArray):
+    """The vectors of an array in one, which may be empty."""
+    return tf.cond(array.size() > 0, array.concat, lambda: tf.zeros([0], tf.int64))
 
 
 def _reset_metrics(model) -> None:
@@ -98,15 +123,6 @@ def _traced(model, function, signature=None):
     return function if model.run_eagerly else tf.function(function, autograph=False, input_signature=signature)
 
 
-def fewest(strategy, share: Share, steps):
-    """The smallest of all workers' `steps` (int64 scalar)."""
-    if share.workers == 1:
-        return steps
-    mine = steps * tf.one_hot(share.worker, share.workers, dtype=steps.dtype)
-    summed = _first(strategy, strategy.run(lambda value: sum_over_replicas([value])[0], args=(mine,)))
-    return tf.reduce_min(summed) // share.replicas_per_worker
-
-
 def metric_results(model, strategy) -> dict:
     """The model's metric results over all workers, in one all-reduce; nothing is assigned."""
 
@@ -116,11 +132,7 @@ def metric_results(model, strategy) -> dict:
         with keras.StatelessScope(list(zip(variables, summed))):
             return model.get_metrics_result()
 
-    return _first(strategy, strategy.run(replica_results))
-
-
-def _first(strategy, values):
-    return tf.nest.map_structure(lambda value: strategy.experimental_local_results(value)[0], values)
+    return first_of(strategy, strategy.run(replica_results))
 
 
 @contextlib.contextmanager

@@ -5,14 +5,14 @@ import tensorflow as tf
 from tfdist.batching import Share
 from tfdist.compat import seeds, trainer
 from tfdist.step.forward import forward, keep_if_empty, loss_totals
-from tfdist.step.parts import Part, replica_batch
+from tfdist.step.parts import Part, Rows, replica_batch
 from tfdist.step.reduce import replica_share, sum_over_replicas
 from tfdist.step.state import State
 from tfdist.step.update import update
 
 
 def make_replica_step(model, share: Share, seed_generator, *, accumulate_steps: int, may_be_empty: bool):
-    """The step of one replica: `(global_rows, worker_batch) -> None`, to be run by `strategy.run`.
+    """The step of one replica: `(rows, worker_batch) -> None`, to be run by `strategy.run`.
 
     Args:
         model: built and compiled, with a built optimizer, made in the strategy's scope.
@@ -25,10 +25,9 @@ def make_replica_step(model, share: Share, seed_generator, *, accumulate_steps: 
     statistics = {id(variable) for variable in trainer.statistics_of(model)}
     backward = _compiled(model, make_backward(model, variables, may_be_empty))
 
-    def replica_step(global_rows, worker_batch):
+    def replica_step(rows: Rows, worker_batch):
         seeds.share_global_generator(seed_generator)
-        replica = tf.distribute.get_replica_context().replica_id_in_sync_group
-        batch = replica_batch(worker_batch, global_rows, share, replica)
+        batch = replica_batch(worker_batch, rows, share)
         before = values = variables.read()
         totals = loss_totals(model, variables, values, batch, training=True)
         gradients: list = [None] * len(variables.trainable)

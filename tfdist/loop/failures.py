@@ -1,0 +1,51 @@
+"""What TensorFlow raises in the middle of a loop, told in the user's words."""
+
+import contextlib
+import re
+from collections.abc import Iterator
+
+import tensorflow as tf
+
+from tfdist.data.python_read import reading_errors
+from tfdist.errors import DataError, PeerLostError
+from tfdist.loop.feed import Feed
+
+
+@contextlib.contextmanager
+def told_to_users(feed: Feed) -> Iterator[None]:
+    """Raises, in the place of TensorFlow's errors: DataError for data that cannot be read or ends too early, and
+    PeerLostError for a worker that has gone.
+    """
+    try:
+        with reading_errors():
+            yield
+    except tf.errors.OutOfRangeError as error:
+        raise ended_early(feed) from error
+    except (tf.errors.UnavailableError, tf.errors.AbortedError) as error:
+        if feed.share.workers == 1:
+            raise
+        raise peer_lost(f"worker {feed.share.worker}", error) from error
+
+
+def ended_early(feed: Feed) -> DataError:
+    """The error for data that has fewer steps than an epoch was said to have."""
+    return DataError(
+        f"The data ended before an epoch of {feed.steps} steps did. Give fewer steps_per_epoch, or none to train on "
+        "all of it, or a data set that goes on: dataset.repeat()."
+    )
+
+
+def peer_lost(worker: str, error: tf.errors.OpError) -> PeerLostError:
+    """The user's error for what TensorFlow raises in `worker` when another one has gone."""
+    return PeerLostError(
+        f"{worker} lost a peer: {_lost_task(error.message)}. One worker cannot rejoin: run the whole job again."
+    )
+
+
+def _lost_task(message: str) -> str:
+    """The task that TensorFlow's message names, or the line that says why."""
+    task = re.search(r"/job:(\w+)/(?:replica:\d+/)?task:(\d+)", message.partition("remote target")[2] or message)
+    lines = message.strip().splitlines() or ["TensorFlow does not say why"]
+    reason = next((line for line in lines if "aborted by" in line), lines[0])
+    reason = re.sub(r"\{\{.*?\}\} ?", "", reason).strip().rstrip(".:")
+    return f"{task[1]} {task[2]} ({reason})" if task else reason
