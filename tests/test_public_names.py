@@ -37,7 +37,7 @@ MODULES = {
     "schedules": ["Decay", "Scaling", "WarmUp", "auto_rule", "drop_warmup", "has_schedule", "make_schedule", "scale"],
     "writers": ["ConsoleWriter", "JsonlWriter", "ManyWriter", "TensorBoardWriter", "Writer", "make_writer"],
 }
-TOOLS = ["launch", "train"]
+TOOLS = ["launch", "ledger", "train"]
 
 
 def test_public_names():
@@ -78,7 +78,9 @@ def test_console_script_lists_its_tools():
 def test_console_script_refuses_unknown_tools():
     done = run("trian")
     assert (done.returncode, done.stdout) == (64, "")
-    assert done.stderr == "tfdist: there is no tool 'trian'; did you mean 'train'? It is one of train, launch.\n"
+    assert (
+        done.stderr == "tfdist: there is no tool 'trian'; did you mean 'train'? It is one of train, launch, ledger.\n"
+    )
 
 
 def test_console_script_hands_arguments_and_exit_code_through():

@@ -10,6 +10,7 @@ from tfdist.fields import nearest
 TOOLS = {
     "train": "train an experiment on the cluster that the environment describes",
     "launch": "start a command as the workers of a cluster on this machine",
+    "ledger": "say whether each example was trained on exactly once in each epoch",
 }
 
 
