@@ -111,7 +111,7 @@ def test_examples_twice_missing_and_foreign_are_named(tmp_path):
     assert not report.exactly_once
     assert report.faults == [
         "epoch 0: 1 example (id 3) seen twice or more",
-        f"epoch 0: {len(lost)} examples (id {', '.join(map(str, lost))}) missing, 0 of them dropped on purpose",
+        f"epoch 0: {len(lost)} examples (id {', '.join(map(str, lost))}) missing",
         "epoch 0: 1 example (id 11) seen that the data of 8 examples does not have",
     ]
 
@@ -128,6 +128,21 @@ def test_what_drop_remainder_drops_is_no_fault(tmp_path):
     assert report.exactly_once
     assert [epoch.missing.count for epoch in report.epochs] == [2, 2]
     assert "2 dropped on purpose" in str(report)
+
+
+def test_more_missing_than_dropped_is_a_fault(tmp_path):
+    plan = EpochPlan(10, 4, drop_remainder=True)
+    train(tmp_path, plan, 1, 1, 0, [4], examples=10, change=lambda w, step, ids: ids[step == 0 :])
+    (fault,) = read_report(tmp_path).faults
+    assert fault.startswith("epoch 0: 3 examples") and fault.endswith("missing, 2 of them dropped on purpose")
+
+
+def test_integers_of_numpy_are_taken(tmp_path):
+    with Ledger(tmp_path, 0, 1, np.int64(1), np.int64(0), np.int64(3)) as ledger:
+        ledger.append(np.int64(0), np.int64(0), np.array([2, 1]), np.arange(3, dtype=np.int32))
+        ledger.end_epoch(np.int64(0), np.int64(2))
+        ledger.flush()
+    assert read_report(tmp_path).exactly_once
 
 
 def test_an_epoch_that_goes_on_lacks_nothing_until_it_is_ended(tmp_path):
@@ -167,9 +182,7 @@ def test_without_a_number_of_examples_all_epochs_together_are_the_whole(tmp_path
 
     train(tmp_path, plan, 1, 1, 0, [6], examples=None, change=change)
     report = read_report(tmp_path)
-    assert report.faults == [
-        f"epoch 1: 1 example (id {order(plan, 1)[-1] + far}) missing, 0 of them dropped on purpose"
-    ]
+    assert report.faults == [f"epoch 1: 1 example (id {order(plan, 1)[-1] + far}) missing"]
     assert "The number of examples is not known" in str(report)
 
 
@@ -183,7 +196,7 @@ def test_a_ledger_that_begins_in_an_epoch_does_not_ask_for_its_beginning(tmp_pat
 def test_a_worker_whose_file_is_elsewhere_is_named(two_epochs):
     (two_epochs / "worker-00001.ledger").unlink()
     assert (
-        "epoch 0: worker 1 has not recorded 3 of the steps 0 to 2; the files of all workers belong into one folder"
+        "epoch 0: worker 1 has not recorded steps 0 to 2; the files of all workers belong into one folder"
         in read_report(two_epochs).faults
     )
 
@@ -193,7 +206,47 @@ def test_steps_that_no_worker_recorded_are_named(tmp_path):
     train(tmp_path, plan, 1, 1, 0, [3], examples=None)
     train(tmp_path, plan, 2, 1, 5, [7], examples=None)
     (fault,) = read_report(tmp_path).faults
-    assert "worker 0 has not recorded 2 of the steps 3 to 4" in fault
+    assert "worker 0 has not recorded steps 3 to 4" in fault
+
+
+def test_steps_lost_at_the_end_of_an_epoch_belong_to_it(tmp_path):
+    plan = EpochPlan(12, 4)
+    with Ledger(tmp_path, 0, 1, 1, 0, None) as ledger:
+        append(ledger, plan, Share(), 0, 2)
+        ledger.end_epoch(0, 3)
+        append(ledger, plan, Share(), 3, 6)
+    gaps = [fault for fault in read_report(tmp_path).faults if "not recorded" in fault]
+    assert [gap.partition(";")[0] for gap in gaps] == ["epoch 0: worker 0 has not recorded step 2"]
+
+
+def test_steps_lost_here_and_there_are_counted(tmp_path):
+    plan = EpochPlan(12, 4)
+    train(tmp_path, plan, 1, 1, 0, [3], examples=12)
+    with Ledger(tmp_path, 0, 2, 2, 0, 12) as ledger:
+        append(ledger, plan, Share(0, 2), 0, 4)
+    with Ledger(tmp_path, 1, 2, 2, 0, 12) as ledger:
+        append(ledger, plan, Share(1, 2), 1, 2)
+        append(ledger, plan, Share(1, 2), 3, 4)
+    faults = read_report(tmp_path).faults
+    assert faults[1].startswith("epoch 0: worker 1 has not recorded 2 of the steps 0 to 2; the files of all workers")
+
+
+def test_steps_lost_before_those_of_an_epoch_that_goes_on_are_named(tmp_path):
+    plan = EpochPlan(40, 4)
+    with Ledger(tmp_path, 0, 1, 1, 0, 40) as ledger:
+        append(ledger, plan, Share(), 0, 10)
+        append(ledger, plan, Share(), 12, 14)
+    (fault,) = read_report(tmp_path).faults
+    assert fault.startswith("epoch 1: worker 0 has not recorded steps 10 to 11")
+
+
+def test_the_last_run_of_an_epoch_says_how_many_examples_it_has(tmp_path):
+    with Ledger(tmp_path, 0, 1, 1, 0, 8) as ledger:
+        ledger.append(0, 0, [4], np.arange(4))
+    with Ledger(tmp_path, 0, 1, 2, 1, 7, dropped=1) as ledger:
+        ledger.append(0, 1, [2], np.arange(4, 6))
+    (epoch,) = read_report(tmp_path).epochs
+    assert (epoch.examples, epoch.dropped, epoch.over, epoch.exactly_once) == (7, 1, True, True)
 
 
 @pytest.mark.parametrize("lost", [1, 7, 20])
@@ -212,10 +265,11 @@ def test_an_end_of_zeros_is_torn(two_epochs):
     assert read_report(two_epochs).exactly_once
 
 
-def test_a_damaged_middle_is_refused_with_its_place(two_epochs):
+@pytest.mark.parametrize("place", [0, 4, 5, 20])
+def test_a_damaged_middle_is_refused_with_its_place(two_epochs, place):
     path = two_epochs / FIRST
     content = bytearray(path.read_bytes())
-    content[20] ^= 1
+    content[place] ^= 1
     path.write_bytes(content)
     with pytest.raises(DataError, match=f"{FIRST}: damaged at byte 0, with intact records behind"):
         read_report(two_epochs)
@@ -289,7 +343,7 @@ def test_the_tool_fails_where_not_exactly_once(tmp_path):
     assert done.returncode == 1
     assert done.stdout.splitlines()[-2:] == [
         "  epoch 0: 1 example (id 0) seen twice or more",
-        "  epoch 0: 3 examples (id 1, 2, 3) missing, 0 of them dropped on purpose",
+        "  epoch 0: 3 examples (id 1, 2, 3) missing",
     ]
 
 

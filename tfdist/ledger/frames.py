@@ -102,7 +102,7 @@ def _encode_body(frame):
     if isinstance(frame, Trained):
         return b"T", _TRAINED.pack(frame.run, frame.epoch, frame.first_step, frame.steps) + frame.packed
     kind = b"S" if isinstance(frame, Start) else b"E"
-    return kind, json.dumps(dataclasses.asdict(frame)).encode()
+    return kind, json.dumps(dataclasses.asdict(frame), default=int).encode()  # NumPy's integers too
 
 
 _DECODE: dict[bytes, Callable[[bytes], Any]] = {

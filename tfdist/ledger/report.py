@@ -5,7 +5,7 @@ import pathlib
 
 from tfdist.errors import DataError
 from tfdist.ledger.book import read_book
-from tfdist.ledger.tally import EpochTally, Found, tally
+from tfdist.ledger.tally import EpochTally, Found, Gap, tally
 
 _ROW = "{:>6} {:>7} {:>8} {:>11} {:>11} {:>11} {:>9}"
 _HEAD = _ROW.format("epoch", "worker", "steps", "rows", "seen once", "twice, more", "missing")
@@ -78,14 +78,20 @@ def _faults(epoch: EpochTally):
     if epoch.more.count:
         yield f"{_examples(epoch.more)} seen twice or more"
     if epoch.lacks:
-        yield f"{_examples(epoch.missing)} missing, {epoch.dropped} of them dropped on purpose"
+        dropped = f", {epoch.dropped} of them dropped on purpose" if epoch.dropped else ""
+        yield f"{_examples(epoch.missing)} missing{dropped}"
     if epoch.foreign.count:
         yield f"{_examples(epoch.foreign)} seen that the data of {epoch.examples} examples does not have"
     for gap in epoch.gaps:
-        yield (
-            f"worker {gap.worker} has not recorded {gap.steps} of the steps {gap.first_step} to {gap.stop - 1}; the "
-            "files of all workers belong into one folder"
-        )
+        yield f"worker {gap.worker} has not recorded {_steps(gap)}; the files of all workers belong into one folder"
+
+
+def _steps(gap: Gap):
+    last = gap.stop - 1
+    if gap.steps == 1:
+        return f"step {last}"
+    some = "" if gap.steps == gap.stop - gap.first_step else f"{gap.steps} of the "
+    return f"{some}steps {gap.first_step} to {last}"
 
 
 def _examples(found: Found):

@@ -106,11 +106,12 @@ class _Epoch:
         self.everything = everything if examples is None else np.arange(examples)
         self.steps = {worker: _steps(own) for worker, own in _by_worker(records)}
         self.ids = {worker: np.concatenate([record.ids() for record in own]) for worker, own in _by_worker(records)}
+        self.places = {worker: self._places(ids) for worker, ids in self.ids.items()}
         self.all_steps = np.unique(np.concatenate(list(self.steps.values())))
 
     def tally(self) -> EpochTally:
         ids = np.concatenate(list(self.ids.values()))
-        counts = np.bincount(self._places(ids), minlength=len(self.everything))
+        counts = np.bincount(np.concatenate(list(self.places.values())), minlength=len(self.everything))
         return EpochTally(
             epoch=self.epoch,
             examples=len(self.everything),
@@ -129,15 +130,15 @@ class _Epoch:
         )
 
     def _worker(self, worker, counts):
-        ids, places = self.ids[worker], self._places(self.ids[worker])
+        places = self.places[worker]
         more = np.unique(places[counts[places] > 1])
         once = int(np.sum(counts[places] == 1))
-        return WorkerTally(worker, len(np.unique(self.steps[worker])), len(ids), once, len(more))
+        return WorkerTally(worker, len(np.unique(self.steps[worker])), len(self.ids[worker]), once, len(more))
 
     def _places(self, ids):
-        """Where `everything` has each of `ids`; foreign ones left out."""
+        """Where `everything` has each of `ids`, in any order; foreign ones left out."""
         if not self.known:
-            return np.searchsorted(self.everything, ids)
+            return np.searchsorted(self.everything, np.sort(ids))  # several times as fast to find in order
         return ids[(ids >= 0) & (ids < len(self.everything))]
 
     def _foreign(self, ids):
@@ -166,8 +167,14 @@ def _all_ids(book: Book):
     ids = np.zeros(0, np.int64)
     for records in book.epochs.values():
         if book.runs[max(record.frame.run for record in records)].start.examples is None:
-            ids = np.union1d(ids, np.concatenate([record.ids() for record in records]))
+            ids = _different(np.concatenate([ids, *(record.ids() for record in records)]))
     return ids
+
+
+def _different(values):
+    """The different ones of `values`, in order; NumPy's `unique` takes ten times as long."""
+    values = np.sort(values)
+    return values[np.append(values[:1] == values[:1], values[1:] != values[:-1])]
 
 
 def _by_worker(records):
