@@ -42,11 +42,14 @@ class Driver:
                 break
             self._step += steps
             if self._record is not None:
-                self._record(first, *outcome.seen)
+                self._record(*outcome.seen)
             logs = dict(sorted(_plain(outcome.logs)))
             after(first + steps - 1, logs)
             if self._stops and self._feed.share.workers == 1:
                 break
+        else:
+            if self._record is not None and self._feed.steps is None and not self._stops:
+                self._record.end_epoch()
         return logs
 
     def agree_to_stop(self) -> bool:

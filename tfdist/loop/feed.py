@@ -23,15 +23,18 @@ class Feed:
     def __init__(
         self, data, batch_size, share: Share, *, steps=None, once=False, drop_remainder=False, class_weight=None
     ):
-        """`steps`: steps per epoch, None for all of the data; `once`: no epoch is longer than the data."""
+        """`steps`: steps per epoch, None for all of the data; `once`: no epoch is longer than the data.
+
+        Afterwards `size` has the steps in which the data is through, and `steps` those of an epoch; None if unknown.
+        """
         if batch_size is None and data.examples is not None:
             batch_size = DEFAULT_BATCH_SIZE
         self.data, self.batch_size, self.share = data, batch_size, share
         self._drop, self._class_weight = drop_remainder, class_weight
-        self._size = data.steps_per_epoch(batch_size, drop_remainder)
-        self.steps = steps if steps is not None else self._size
-        if once and self._size is not None:
-            self.steps = min(self.steps, self._size)
+        self.size = data.steps_per_epoch(batch_size, drop_remainder)
+        self.steps = steps if steps is not None else self.size
+        if once and self.size is not None:
+            self.steps = min(self.steps, self.size)
         self._epoch = 0
         self._iterator = None
         self._made: dict = {}
@@ -67,7 +70,7 @@ class Feed:
             self._check_finite()
             return
         first_step = first_epoch * self.steps
-        self._iterator = iter(self._batches(repeat=self._size is not None, first_step=first_step))
+        self._iterator = iter(self._batches(repeat=self.size is not None, first_step=first_step))
 
     def epoch(self):
         """The iterator over `(rows, ids, batch)` for the next epoch."""

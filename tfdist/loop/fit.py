@@ -13,6 +13,7 @@ from tfdist.loop.drive import Driver
 from tfdist.loop.evaluate import Evaluation
 from tfdist.loop.feed import Feed
 from tfdist.loop.pace import Pace
+from tfdist.loop.record import recorder
 from tfdist.strategy import share_of
 
 _log = logging.getLogger(__name__)
@@ -41,6 +42,7 @@ def fit(
     drop_remainder=False,
     steps_per_execution="auto",
     seed=0,
+    ledger=None,
 ) -> keras.callbacks.History:
     """Trains a compiled model under the strategy in whose scope it was made. Call it on every worker alike.
 
@@ -56,6 +58,7 @@ def fit(
             The result is that of the whole batch.
         drop_remainder: leave out the last global batch of an epoch if it is partial.
         steps_per_execution: steps per traced call; "auto" runs up to the next point where a callback looks.
+        ledger: a folder in which each worker records the examples that it trains on, for `python -m tfdist.ledger`.
 
     Returns:
         The history, with the same values on every worker.
@@ -69,7 +72,12 @@ def fit(
     checks.check_counts(epochs=epochs, steps_per_epoch=steps_per_epoch, validation_steps=validation_steps)
     share = share_of(model.distribute_strategy)
     feed = Feed(
-        data, batch_size, share, steps=steps_per_epoch, drop_remainder=drop_remainder, class_weight=class_weight
+        data if ledger is None else data.with_ids(),
+        batch_size,
+        share,
+        steps=steps_per_epoch,
+        drop_remainder=drop_remainder,
+        class_weight=class_weight,
     )
     checks.check_fit(model, share, callbacks, accumulate_steps, feed.smallest_batch)
     checks.check_same_data(model.distribute_strategy, feed)
@@ -86,10 +94,13 @@ def fit(
     pace = Pace(_steps_per_call(steps_per_execution))
     feed.start(initial_epoch)
 
-    def make_training():
-        return Driver(model, runner.train_runner(model, feed, accumulate_steps), feed, pace, "train")
+    with recorder(ledger, model.distribute_strategy, feed, initial_epoch) as record:
 
-    _run_epochs(model, make_training, validation, container, range(initial_epoch, epochs), validation_freq)
+        def make_training():
+            steps = runner.train_runner(model, feed, accumulate_steps, records=record is not None)
+            return Driver(model, steps, feed, pace, "train", record)
+
+        _run_epochs(model, make_training, validation, container, range(initial_epoch, epochs), validation_freq)
     return model.history
 
 
