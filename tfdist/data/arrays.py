@@ -150,4 +150,4 @@ def _reader(array):
 def _read_mapped(array, spec, indices):
     kind = object if spec.dtype == tf.string else spec.dtype.as_numpy_dtype
 
-    return read_in_python(lambda index: [np.asarray(array[index], kind)], indices, [spec])[0]
+    return read_in_python(lambda index: [np.take(array, index, axis=0).astype(kind, copy=False)], indices, [spec])[0]
