@@ -6,5 +6,6 @@ from tfdist.data.convert import as_data
 from tfdist.data.mixture import concatenate, mix
 from tfdist.data.stream import from_dataset
 from tfdist.data.tfds import from_tfds
+from tfdist.data.tfrecords import from_tfrecords
 
-__all__ = ["Data", "as_data", "concatenate", "from_arrays", "from_dataset", "from_tfds", "mix"]
+__all__ = ["Data", "as_data", "concatenate", "from_arrays", "from_dataset", "from_tfds", "from_tfrecords", "mix"]

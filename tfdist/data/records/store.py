@@ -1,0 +1,107 @@
+"""What was found in a file, kept in a file beside it or in another folder, so that it is found once.
+
+A line of JSON that tells what it belongs to, and the offsets. It is renamed into place whole, since several workers may
+write it at the same time.
+"""
+
+import contextlib
+import hashlib
+import json
+import logging
+import os
+import uuid
+
+import google_crc32c
+import numpy as np
+import tensorflow as tf
+
+from tfdist.data.records.files import ERRORS, INDEX_SUFFIX, Stamp
+from tfdist.data.records.walk import Walked
+from tfdist.errors import DataError
+
+_log = logging.getLogger(__name__)
+
+_FORMAT = 1
+
+
+class Store:
+    """Where the index of one file may lie, in the order in which the places are tried."""
+
+    def __init__(self, path: str, index_dir: str | os.PathLike | None):
+        self._path, self._asked = path, index_dir is not None
+        if index_dir is not None:
+            self._places = [_in_folder(os.fspath(index_dir), path)]
+        else:
+            folder, slash, name = path.rpartition("/")
+            cache = os.path.expanduser("~/.cache/tfdist")
+            self._places = [f"{folder}{slash}.{name}{INDEX_SUFFIX}", _in_folder(cache, path)]
+
+    def load(self, stamp: Stamp, verified: bool) -> Walked | None:
+        """What is known of the file with that stamp; None if that is nothing, or if it is of another file.
+
+        Args:
+            verified: whether damaged records are to be left out: what is found then differs.
+        """
+        for place in self._places:
+            with contextlib.suppress(*ERRORS, ValueError, KeyError, TypeError):
+                walked = _decoded(tf.io.gfile.GFile(place, "rb").read(), self._identity(stamp))
+                if walked.verified == verified or (walked.verified and walked.whole):
+                    return walked
+        return None
+
+    def save(self, stamp: Stamp, walked: Walked):
+        """Keeps it in the first place that can be written. Raises DataError if that was asked for and cannot be."""
+        data = _encoded(walked, self._identity(stamp))
+        problems = []
+        for place in self._places:
+            problem = _write(place, data)
+            if problem is None:
+                return
+            problems.append(problem)
+        if self._asked:
+            raise DataError(f"The index of {self._path} cannot be kept: {problems[0]}. Give an index_dir to write in.")
+        _log.info("The index of %s is kept nowhere, so each run makes it again: %s", self._path, "; ".join(problems))
+
+    def _identity(self, stamp: Stamp) -> dict:
+        name = self._path.rpartition("/")[2]
+        return {"format": _FORMAT, "file": name, "size": stamp.size, "modified": stamp.modified}
+
+
+def _in_folder(folder: str, path: str) -> str:
+    name = path.rpartition("/")[2]
+    digest = hashlib.blake2b(path.encode(), digest_size=8).hexdigest()
+    return f"{folder}/{name}-{digest}{INDEX_SUFFIX}"
+
+
+def _encoded(walked: Walked, identity: dict) -> bytes:
+    offsets = walked.offsets.astype("<i8").tobytes()
+    found = {"verified": walked.verified, "skipped": walked.skipped, "lost": walked.lost}
+    return (
+        json.dumps({"identity": identity, "found": found, "crc": google_crc32c.value(offsets)}).encode()
+        + b"\n"
+        + offsets
+    )
+
+
+def _decoded(data: bytes, identity: dict) -> Walked:
+    """Raises ValueError or KeyError for anything but a whole index with that identity."""
+    line, _, offsets = data.partition(b"\n")
+    header = json.loads(line)
+    if header["identity"] != identity or header["crc"] != google_crc32c.value(offsets):
+        raise ValueError("an index of another file, or a damaged one")
+    return Walked(np.frombuffer(offsets, "<i8").astype(np.int64), **header["found"])
+
+
+def _write(place: str, data: bytes) -> str | None:
+    """Writes the file whole or not at all. Returns: why it cannot be written, or None."""
+    scratch = f"{place.removesuffix(INDEX_SUFFIX)}-{uuid.uuid4().hex}{INDEX_SUFFIX}"
+    try:
+        tf.io.gfile.makedirs(place.rpartition("/")[0])
+        with tf.io.gfile.GFile(scratch, "wb") as file:
+            file.write(data)
+        tf.io.gfile.rename(scratch, place, overwrite=True)
+    except ERRORS as error:
+        with contextlib.suppress(*ERRORS):
+            tf.io.gfile.remove(scratch)
+        return str(error)
+    return None
