@@ -6,7 +6,9 @@ import sys
 import pytest
 import tensorflow as tf
 
-from tfdist.compat.datasets import counts_iterations, differences, fresh_copy, graph_of
+from tfdist.compat.dataset_differences import differences
+from tfdist.compat.dataset_epochs import counts_iterations, fresh_copy
+from tfdist.compat.datasets import graph_of
 
 RANGE = tf.data.Dataset.range
 

@@ -20,7 +20,7 @@ def shuffled_files(count=4):
 
 
 def read(data, share=None, **where):
-    return [batch.numpy().tolist() for _, batch in data.worker_batches(None, share or Share(), **where)]
+    return [batch.numpy().tolist() for _, _, batch in data.worker_batches(None, share or Share(), **where)]
 
 
 def read_by(data, workers, **where):
@@ -28,8 +28,8 @@ def read_by(data, workers, **where):
     parts = [data.worker_batches(None, Share(worker, workers), **where) for worker in range(workers)]
     together = []
     for step in zip(*parts, strict=True):
-        bounds = [Share(worker, workers).bounds(int(rows)) for worker, (rows, _) in enumerate(step)]
-        rows = [ids.numpy().tolist()[: stop - start] for (start, stop), (_, ids) in zip(bounds, step)]
+        bounds = [Share(worker, workers).bounds(int(rows)) for worker, (rows, _, _) in enumerate(step)]
+        rows = [ids.numpy().tolist()[: stop - start] for (start, stop), (_, _, ids) in zip(bounds, step)]
         together.append([i for part in rows for i in part])
     return together
 
@@ -45,8 +45,9 @@ def test_workers_share_each_global_batch(workers):
 def test_elements_keep_their_structure():
     x = {"a": np.arange(6), "b": np.array(list("abcdef"))}
     data = from_dataset(tf.data.Dataset.from_tensor_slices((x, np.arange(6))).batch(4, drop_remainder=True))
-    ((rows, (inputs, y)),) = data.worker_batches(None, Share(1, 2))
+    ((rows, own, (inputs, y)),) = data.worker_batches(None, Share(1, 2))
     assert int(rows) == 4
+    assert own.numpy().tolist() == [0, 1]
     assert y.numpy().tolist() == [2, 3]
     assert inputs["b"].numpy().tolist() == [b"c", b"d"]
     assert data.element_spec[1] == tf.TensorSpec((None,), tf.int64)
@@ -73,7 +74,7 @@ def test_epochs_are_those_of_repeat_wherever_they_start(make):
     if steps:
         assert read(data, first_step=5) == stock[5:6]
         tail = [
-            ids.numpy().tolist() for _, ids in data.worker_batches(None, Share(), first_step=4, repeat=True).take(5)
+            ids.numpy().tolist() for _, _, ids in data.worker_batches(None, Share(), first_step=4, repeat=True).take(5)
         ]
         assert tail == stock[4:]
 
@@ -87,7 +88,7 @@ def test_an_endless_data_set_is_read_as_it_is():
     data = from_dataset(RANGE(4).shuffle(4, seed=1).repeat().batch(4))
     assert data.steps_per_epoch() is None
     batches = data.worker_batches(None, Share(0, 2), first_step=1).take(5)
-    assert len({tuple(ids.numpy().tolist()) for _, ids in batches}) > 1
+    assert len({tuple(ids.numpy().tolist()) for _, _, ids in batches}) > 1
 
 
 def test_the_cost_of_sharing_is_said_once(caplog):
@@ -117,10 +118,6 @@ def distributed():
     return tf.distribute.OneDeviceStrategy("CPU:0").experimental_distribute_dataset(RANGE(4).batch(2))
 
 
-def generator():
-    return tf.data.Dataset.from_generator(lambda: iter(range(5)), output_signature=tf.TensorSpec((), tf.int64))
-
-
 DIFFERING = {
     "shuffle": (lambda: RANGE(9).shuffle(9), "give each a seed"),
     "shuffle inside": (lambda: RANGE(3).interleave(lambda i: RANGE(9).shuffle(9)), "give each a seed"),
@@ -135,7 +132,6 @@ DIFFERING = {
     "filter": (lambda: RANGE(9).filter(lambda i: tf.random.uniform([]) > 0.5), "stateless_uniform"),
     "filter below": (lambda: RANGE(9).map(with_noise).filter(lambda i: i > 3), "stateless_uniform"),
     "rows": (lambda: RANGE(9).batch(3).map(tf.random.shuffle).unbatch(), "stateless_shuffle"),
-    "generator": (generator, "from_generator"),
 }
 
 

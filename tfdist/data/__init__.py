@@ -4,7 +4,7 @@ from tfdist.data.arrays import from_arrays
 from tfdist.data.base import Data
 from tfdist.data.convert import as_data
 from tfdist.data.mixture import concatenate, mix
-from tfdist.data.stream import from_dataset
+from tfdist.data.streams import from_dataset
 from tfdist.data.tfds import from_tfds
 from tfdist.data.tfrecords import from_tfrecords
 

@@ -4,7 +4,7 @@ import tensorflow as tf
 
 from tfdist.data.arrays import from_arrays
 from tfdist.data.base import Data
-from tfdist.data.stream import from_dataset
+from tfdist.data.streams import from_dataset
 from tfdist.errors import DataError
 
 

@@ -1,0 +1,88 @@
+"""A data set of global batches that every worker reads whole."""
+
+import dataclasses
+import functools
+import logging
+
+import tensorflow as tf
+
+from tfdist.compat.dataset_differences import differences
+from tfdist.compat.dataset_epochs import counts_iterations, epoch_of
+from tfdist.compat.datasets import all_seeds, graph_of, operations
+from tfdist.data.streams.once import Once
+from tfdist.data.streams.plan import ReadAll
+from tfdist.data.streams.stream import Stream, cardinality_of
+from tfdist.errors import DataError
+
+_log = logging.getLogger(__name__)
+_POLICY = tf.data.experimental.AutoShardPolicy
+_REFUSED = {
+    _POLICY.OFF: "says that each worker's data set is its own already, which cannot be seen of this one: all workers "
+    "would train on the same rows. Hand over a function of the tf.distribute.InputContext that returns the data set of "
+    "one worker, or leave the policy at AUTO",
+    _POLICY.HINT: "looks for shard(SHARD_HINT) in the data set, which is not supported. Hand over a function of the "
+    "tf.distribute.InputContext, in which you shard by context.input_pipeline_id, or leave the policy at AUTO",
+}
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class SharedStream(Stream):
+    """Global batches in the order of a `tf.data.Dataset`, the same on every worker."""
+
+    dataset: tf.data.Dataset
+    same_on_every_worker: bool = False
+    _told: set = dataclasses.field(default_factory=set, init=False, repr=False)
+
+    def identity(self):
+        found = super().identity() | {"seeds": str(all_seeds(self._graph))}
+        return found | {"first batches": self._once.digest} if self._is_generated else found
+
+    def _raw_spec(self):
+        return self.dataset.element_spec
+
+    def _cardinality(self):
+        return cardinality_of(self.dataset)
+
+    def _epoch(self, epoch: int, share) -> tf.data.Dataset:
+        if share.workers > 1:
+            self._check_shared()
+            self._tell_plan(share.workers)
+        if share.workers == 1 or not self._is_generated or (epoch and counts_iterations(self._graph)):
+            return epoch_of(self.dataset, self._graph, epoch)
+        return self._once.batches()
+
+    @functools.cached_property
+    def _graph(self) -> tf.compat.v1.GraphDef:
+        return graph_of(self.dataset)
+
+    @functools.cached_property
+    def _is_generated(self) -> bool:
+        """Whether Python code makes the elements, of which only a look can tell that they are the same."""
+        return not self.same_on_every_worker and "GeneratorDataset" in operations(self._graph)
+
+    @functools.cached_property
+    def _once(self) -> Once:
+        return Once(epoch_of(self.dataset, self._graph, 0))
+
+    @property
+    def _policy(self):
+        return _POLICY(self.dataset.options().experimental_distribute.auto_shard_policy)
+
+    def _check_shared(self) -> None:
+        """Raises DataError unless several workers may each iterate the data set."""
+        if self.same_on_every_worker:
+            return
+        if self._policy in _REFUSED:
+            raise DataError(f"Policy {self._policy.name} {_REFUSED[self._policy]}.")
+        if found := differences(self._graph, self.dataset.options()):
+            raise DataError(
+                "The data set may differ from worker to worker, so that rows would be seen twice or never: "
+                f"{'; '.join(found)}. If it is the same on every worker all the same, say so: "
+                "tfdist.data.from_dataset(dataset, same_on_every_worker=True)."
+            )
+
+    def _tell_plan(self, workers: int) -> None:
+        plan = ReadAll(self._policy.name, workers, self._is_generated)
+        if plan not in self._told:
+            self._told.add(plan)
+            _log.info("%s", plan)
