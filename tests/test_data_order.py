@@ -8,7 +8,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from tfdist.batching import EpochPlan, Share
-from tfdist.data import from_arrays
+from tfdist.data import from_arrays, from_tfds
 from tfdist.data.order import Shuffled
 
 # Every example traces several pipelines; a fixed choice of them keeps the time.
@@ -75,6 +75,30 @@ def test_a_start_at_any_step_is_the_tail_of_the_undisturbed_stream(examples, bat
     rest_of_the_epoch = stream[first_step : (epoch + 1) * steps]
     assert ids(-1, first_step=first_step) == rest_of_the_epoch
     assert ids(-1, first_epoch=epoch, first_step=step) == rest_of_the_epoch
+
+
+class Watched:
+    """A million numbers that note which of them are read."""
+
+    def __init__(self):
+        self.read = []
+
+    def __len__(self):
+        return 10**6
+
+    def __getitem__(self, index):
+        self.read.append(index)
+        return np.int64(index)
+
+
+def test_a_late_start_reads_nothing_of_what_came_before():
+    numbers = Watched()
+    data = from_tfds(numbers, as_supervised=False, shuffle=True)
+    batches = data.worker_batches(4, Share(1, 2), first_step=10**6 + 7, repeat=True)
+    first = [ids.numpy().tolist() for _, ids, _ in batches.take(5)]
+    wanted = list(Shuffled(10**6, 0).indices(tf.range(28, 48, dtype=tf.int64), tf.constant(4, tf.int64)).numpy())
+    assert first == [wanted[i + 2 : i + 4] for i in range(0, 20, 4)]
+    assert len(numbers.read) < 1000  # the batches that were read ahead, and the first example for its form
 
 
 def test_a_dropped_remainder_differs_from_epoch_to_epoch():

@@ -34,6 +34,7 @@ class SharedStream(Stream):
     _told: set = dataclasses.field(default_factory=set, init=False, repr=False)
 
     def identity(self):
+        self._check_shared()
         found = super().identity() | {"seeds": str(all_seeds(self._graph))}
         return found | {"first batches": self._once.digest} if self._is_generated else found
 
