@@ -134,6 +134,7 @@ def test_what_is_data_already_stays():
     data = from_arrays(np.zeros(3))
     assert as_data(data) is data
     assert isinstance(as_data(tf.data.Dataset.range(3).batch(2)), Data)
+    assert isinstance(as_data(iter([ONES])), Data)
     with pytest.raises(DataError, match="y or sample_weight beside a Indexed"):
         as_data(data, np.zeros(3))
 
@@ -169,7 +170,7 @@ ONES = np.ones(3)
         (lambda: from_arrays(ONES).map("lower"), r"map\('lower'\)"),
         (lambda: as_data((ONES,) * 4), "tuple of 4"),
         (lambda: as_data(Loader()), "a Loader, but must be an array"),
-        (lambda: as_data(iter([ONES])), "tf.data.Dataset.from_generator"),
+        (lambda: as_data(iter([])), "iterator yields no batch"),
         (lambda: from_dataset(ONES), r"from_dataset\(ndarray\)"),
     ],
 )

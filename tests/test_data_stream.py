@@ -2,10 +2,12 @@
 
 import logging
 
+import keras
 import numpy as np
 import pytest
 import tensorflow as tf
 
+import tfdist
 from tfdist.batching import Share
 from tfdist.data import from_dataset
 from tfdist.errors import BatchError, DataError
@@ -182,6 +184,104 @@ def test_a_lookup_table_survives_the_copy():
 def test_what_is_not_batched_and_dense_is_refused(make, message):
     with pytest.raises(DataError, match=message):
         from_dataset(make())
+
+
+class Counted:
+    """A generator function that counts its runs, and whose numbers can start anywhere."""
+
+    def __init__(self, first=0):
+        self.first, self.runs, self.taken = first, 0, 0
+
+    def __call__(self):
+        self.runs += 1
+        for i in range(self.first, self.first + 17):
+            self.taken += 1
+            yield i
+
+    def dataset(self):
+        return tf.data.Dataset.from_generator(self, output_signature=tf.TensorSpec((), tf.int64))
+
+
+def test_a_generator_is_run_once_an_epoch_and_looked_at_on_the_way():
+    source = Counted()
+    data = from_dataset(source.dataset().batch(2))
+    once = [[i, i + 1] for i in range(0, 16, 2)] + [[16]]
+    identity = data.identity()
+    assert (source.runs, source.taken < 17) == (1, True)
+    batches = data.worker_batches(None, Share(1, 2))
+    assert [own.numpy().tolist() for _, _, own in batches] == [batch[-1:] for batch in once]
+    assert source.runs == 1
+    assert identity == data.identity() == from_dataset(Counted().dataset().batch(2)).identity()
+    assert identity != from_dataset(Counted(first=5).dataset().batch(2)).identity()
+    assert [own.numpy().tolist() for _, _, own in batches] == [batch[-1:] for batch in once]
+    assert source.runs == 2
+
+
+def test_a_shuffled_generator_has_the_epochs_of_repeat():
+    def make():
+        return Counted().dataset().shuffle(20, seed=1).batch(3)
+
+    stock = [ids.tolist() for ids in make().repeat(3).as_numpy_iterator()]
+    data = from_dataset(make())
+    data.identity()
+    assert [batch for epoch in range(3) for batch in read_by(data, 2, first_epoch=epoch)][6:] == stock[6:]
+    first, second = (from_dataset(make()).worker_batches(None, Share(i, 2)) for i in range(2))
+    assert [[*a.numpy(), *b.numpy()] for (_, _, a), (_, _, b) in zip(first, second)] == stock[:6]
+
+
+def test_a_used_up_generator_is_no_second_epoch():
+    numbers = iter(range(10))
+    dataset = tf.data.Dataset.from_generator(lambda: numbers, output_signature=tf.TensorSpec((), tf.int64))
+    data = from_dataset(dataset.batch(4))
+    data.identity()
+    assert read(data, Share(0, 2)) == [[0, 1], [4, 5], [8]]
+    assert read(data, Share(0, 2)) == []
+    model = keras.Sequential([keras.Input((1,)), keras.layers.Dense(1)])
+    model.compile("sgd", "mse")
+    with pytest.raises(DataError, match="no batch for it.*train for one epoch"):
+        tfdist.fit(model, ((np.ones((2, 1)), np.ones((2, 1))) for _ in range(3)), epochs=2, verbose=0)
+    assert int(model.optimizer.iterations.numpy()) == 3
+
+
+def test_a_python_iterator_of_batches_is_data_for_one_epoch():
+    def batches(sizes=(3, 3, 2)):
+        for size in sizes:
+            yield [{"a": np.ones((size, 4), "float32")}, np.arange(size)]
+
+    data = from_dataset(batches())
+    assert data.element_spec == ({"a": tf.TensorSpec((None, 4), tf.float32)}, tf.TensorSpec((None,), tf.int64))
+    assert data.steps_per_epoch() is None
+    found = list(data.worker_batches(None, Share(1, 2)))
+    assert [y.numpy().tolist() for _, _, (_, y) in found] == [[2], [2], [1]]
+    assert from_dataset(batches()).identity() == from_dataset(batches()).identity()
+    assert from_dataset(batches()).identity() != from_dataset(batches((3, 3, 3))).identity()
+    assert len(list(from_dataset(batches()).worker_batches(None, Share()))) == 3
+
+
+@pytest.mark.parametrize(
+    ("batches", "message"),
+    [([], "yields no batch"), ([3.0], "not batches"), ([object()], "no batch"), ([(np.ones(2), None)], "no batch")],
+)
+def test_an_iterator_of_anything_else_is_refused(batches, message):
+    with pytest.raises(DataError, match=message):
+        from_dataset(iter(batches))
+
+
+def test_ids_count_the_rows_unless_they_are_asked_to_tell_them_apart():
+    dataset = tf.data.Dataset.from_tensor_slices(
+        ({"a": np.arange(13) % 5, "b": [str(i) for i in range(13)]}, [1.0] * 13)
+    )
+    data = from_dataset(dataset.batch(4))
+    assert [ids.numpy().tolist() for _, ids, _ in data.worker_batches(None, Share(1, 3))] == [[0], [0], [0], []]
+
+    def told(workers, batch_size):
+        marked = from_dataset(dataset.batch(batch_size)).with_ids()
+        parts = [marked.worker_batches(None, Share(worker, workers)) for worker in range(workers)]
+        return sorted(int(i) for part in parts for _, ids, _ in part for i in ids)
+
+    assert told(3, 4) == told(1, 5)
+    assert len(set(told(1, 13))) == 13
+    assert min(told(1, 13)) >= 0
 
 
 def test_batching_is_the_data_sets_own():

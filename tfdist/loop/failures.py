@@ -35,6 +35,15 @@ def ended_early(feed: Feed) -> DataError:
     )
 
 
+def no_batch() -> DataError:
+    """The error for an epoch without any batch."""
+    return DataError(
+        "An epoch began, and the data has no batch for it. A Python iterator, or a generator that goes over one, is "
+        "used up after an epoch: train for one epoch, or let the function that is given to from_generator make a new "
+        "one each time. Otherwise check what the data set filters out."
+    )
+
+
 def peer_lost(worker: str, error: tf.errors.OpError) -> PeerLostError:
     """The user's error for what TensorFlow raises in `worker` when another one has gone."""
     return PeerLostError(

@@ -7,7 +7,7 @@ import numpy as np
 import tensorflow as tf
 
 from tfdist.errors import DataError
-from tfdist.loop.failures import ended_early, told_to_users
+from tfdist.loop.failures import ended_early, no_batch, told_to_users
 from tfdist.loop.feed import Feed
 from tfdist.step.parts import Rows
 from tfdist.step.run import Runner
@@ -37,7 +37,7 @@ def turns(runner: Runner, feed: Feed, wants_to_stop) -> Iterator[Turn]:
 
     Raises:
         Stopped: a worker wants to stop.
-        DataError: data that is the same on all workers ended on some of them, or all of it before its time.
+        DataError: data that is the same on all workers ended on some of them, or all of it before its time or at once.
     """
     batches, last, step = feed.epoch(), None, 0
     while feed.steps is None or step < feed.steps:
@@ -51,6 +51,8 @@ def turns(runner: Runner, feed: Feed, wants_to_stop) -> Iterator[Turn]:
         if (rows == _ENDED).all():
             if feed.steps is not None:
                 raise ended_early(feed)
+            if step == 0:
+                raise no_batch()
             return
         _check(feed, step, alls)
         total = int(np.maximum(rows, 0).sum())

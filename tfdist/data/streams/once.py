@@ -10,7 +10,7 @@ import tensorflow as tf
 
 from tfdist.compat.one_iteration import rest_of
 from tfdist.data.specs import tensors_of
-from tfdist.data.streams.rows import any_rows
+from tfdist.data.streams.rows import any_rows, check_batched
 from tfdist.errors import DataError
 
 _LOOKED_AT = 3
@@ -66,14 +66,16 @@ def dataset_of_iterator(batches: Iterator) -> tf.data.Dataset:
 
 
 def _signature(batch):
-    batch = keras.tree.lists_to_tuples(batch)
     try:
-        return tf.nest.map_structure(lambda leaf: any_rows(tf.type_spec_from_value(tf.convert_to_tensor(leaf))), batch)
+        tensors = tf.nest.map_structure(tf.convert_to_tensor, keras.tree.lists_to_tuples(batch))
+        specs = tf.nest.map_structure(tf.type_spec_from_value, tensors)
     except (TypeError, ValueError) as error:
         raise DataError(
             f"The iterator yields a {type(batch).__name__} that is no batch ({error}). Let it yield arrays, or tuples "
             "and dicts of arrays, whose first dimension counts the rows."
         ) from error
+    check_batched(specs)
+    return tf.nest.map_structure(any_rows, specs)
 
 
 def _if(condition, dataset: tf.data.Dataset) -> tf.data.Dataset:
