@@ -113,12 +113,19 @@ def test_listed_interleaved_and_shuffled_files_draw_other_orders_by_epoch(tmp_pa
 
 def test_what_is_sliced_beside_the_files_goes_with_them(tmp_path):
     files = write_lines(tmp_path, 1, 1, 1, 1)
-    labelled = tf.data.Dataset.from_tensor_slices((files, np.arange(4)))
-    pairs = labelled.map(lambda file, label: (tf.strings.to_number(tf.io.read_file(file), tf.int64), label))
+    labelled = tf.data.Dataset.from_tensor_slices((files, files, np.arange(4)))
+    pairs = labelled.map(lambda file, _, label: (tf.strings.to_number(tf.io.read_file(file), tf.int64), label))
     data = from_dataset(asking_for(POLICY.FILE, pairs.padded_batch(2)))
     seen = [step for part in parts_of(data, 2) for step in part]
     assert sorted(flat([[x.numpy()] for _, _, (x, _) in seen])) == [0, 1, 2, 3]
     assert all(x.numpy().tolist() == y.numpy().tolist() for _, _, (x, y) in seen)
+
+
+def test_what_was_cached_of_all_files_is_not_taken_for_a_workers_own(tmp_path):
+    dataset = numbers_in(tf.data.TextLineDataset(write_lines(tmp_path, 6, 6)).cache())
+    assert len(list(dataset)) == 2
+    data = from_dataset(dataset)
+    assert sorted(flat(read_by(data, 2))) == sorted(flat(read_by(data, 2, first_epoch=1))) == list(range(12))
 
 
 def test_workers_that_see_other_files_differ(tmp_path):
@@ -153,6 +160,15 @@ REFUSED_FILES = {
     ),
     "drop padded": (lambda folder: two_files(folder).padded_batch(2, drop_remainder=True), "drop_remainder=True"),
     "rebatched": (lambda folder: two_files(folder).batch(4).rebatch(2), "come out of RebatchDatasetV2"),
+    "beside": (
+        lambda folder: tf.data.Dataset.zip(two_files(folder).batch(8).unbatch(), RANGE(16)).batch(2),
+        "beside the files the data set reads RangeDataset",
+    ),
+    "after": (
+        lambda folder: two_files(folder).concatenate(RANGE(9).map(tf.strings.as_string)).batch(2),
+        "RangeDataset",
+    ),
+    "cache": (lambda folder: two_files(folder).cache(str(folder / "cache")).batch(2), r"cache\(filename\)"),
     "batches inside": (
         lambda folder: tf.data.Dataset.from_tensor_slices(write_lines(folder, 8, 8)).flat_map(
             lambda file: tf.data.TextLineDataset(file).batch(2)

@@ -1,5 +1,6 @@
 """The files and the batch size that the graph of a `tf.data.Dataset` names, and copies with others in their places."""
 
+import re
 from typing import NamedTuple
 
 import tensorflow as tf
@@ -14,6 +15,9 @@ _BATCHWISE = (
     "CacheDataset", "CacheDatasetV2", "MapDataset", "ModelDataset", "OptionsDataset", "ParallelMapDatasetV2",
     "PrefetchDataset", "RepeatDataset", "ShuffleDatasetV3", "SkipDataset", "TakeDataset",
 )  # fmt: skip
+_CACHES = ("CacheDataset", "CacheDatasetV2")
+_DATASET = re.compile(r"Dataset(V\d+)?$")
+_REMEDY = "Or hand over a function of the tf.distribute.InputContext, or leave the policy at AUTO."
 _COUNTING = ("AssertCardinalityDataset", "ShardDataset", "SkipDataset", "TakeDataset")
 
 
@@ -30,10 +34,11 @@ class FileList(NamedTuple):
 
 
 class Batching(NamedTuple):
-    """The node that makes the batches: its name, and the rows of a batch."""
+    """The node that makes the batches: its name, the rows of a batch, and whether a partial one is dropped."""
 
     node: str
     rows: int
+    drops: bool
 
 
 def string_lists(graph: tf.compat.v1.GraphDef) -> list[FileList]:
@@ -52,8 +57,7 @@ def batching_of(graph: tf.compat.v1.GraphDef) -> Batching:
     """The last `batch` of the data set.
 
     Raises:
-        DataError: something follows it that changes the rows, something before it counts over all files, it drops the
-            remainder, or there is none.
+        DataError: something follows it that changes the rows, or there is none.
     """
     by_name = {node.name: node for node in graph.node}
     node = by_name[source(next(node for node in graph.node if node.op == "_Retval").input[0])]
@@ -66,20 +70,49 @@ def batching_of(graph: tf.compat.v1.GraphDef) -> Batching:
             "function of the tf.distribute.InputContext."
         )
     rows, drops = (value_of(by_name[source(node.input[position])]) for position in _BATCHES[node.op])
-    _refuse(counting={other.op for other in upstream(node, by_name).values()} & set(_COUNTING), drops=drops)
-    return Batching(node.name, int(rows))
+    return Batching(node.name, int(rows), bool(drops))
+
+
+def check_divisible(graph: tf.compat.v1.GraphDef, files: FileList, batching: Batching) -> None:
+    """Raises DataError for what makes a data set of some of the files another thing than a part of the whole."""
+    by_name = {node.name: node for node in graph.node}
+    before = upstream(by_name[batching.node], by_name)
+    if counting := {node.op for node in before.values()} & set(_COUNTING):
+        raise DataError(
+            f"Policy FILE with {', '.join(sorted(counting))} before the batches: it counts over all files, but each "
+            f"worker reads its own alone. {_REMEDY}"
+        )
+    if others := [node.op for node in before.values() if _is_source(node, by_name) and node.name != files.reader]:
+        raise DataError(
+            f"Policy FILE, but beside the files the data set reads {', '.join(sorted(others))}, of which every worker "
+            "would read all: targets would meet the inputs of other files, or rows would be seen twice. Slice paths "
+            f"and targets together, `from_tensor_slices((paths, targets))`. {_REMEDY}"
+        )
+    if any(value_of(by_name[source(node.input[1])]) for node in graph.node if node.op in _CACHES):
+        raise DataError(f"Policy FILE with cache(filename), which all workers would share. Cache in memory. {_REMEDY}")
+    if batching.drops:
+        raise DataError(
+            "Policy FILE with drop_remainder=True: every worker would drop a remainder of its own. Leave it out: a "
+            "partial batch weighs what its rows do."
+        )
 
 
 def with_files(graph: tf.compat.v1.GraphDef, files: FileList, keep, batching: Batching, rows: int):
     """A graph that reads the files at the positions `keep` alone, with batches of `rows` rows.
 
-    What the data set slices beside the names, such as labels, is cut with them.
+    What the data set slices beside the names, such as labels, is cut with them. What it may have cached in memory, of
+    all files, is left to the original.
     """
     copy = copy_of(graph)
     by_name = {node.name: node for node in copy.node}
     reader = by_name[files.reader]
     for position, name in enumerate(list(reader.input)):
         set_input(copy, reader, position, value_of(by_name[source(name)])[list(keep)])
+    for node in copy.node:
+        if node.op == "CacheDatasetV2":
+            cache = by_name[source(node.input[2])]
+            cache.op = "DummyMemoryCache"
+            cache.attr.clear()
     set_input(copy, by_name[batching.node], _BATCHES[by_name[batching.node].op][0], tf.constant(rows, tf.int64).numpy())
     return copy
 
@@ -92,14 +125,7 @@ def _text(name: bytes) -> str:
     return name.decode(errors="surrogateescape")
 
 
-def _refuse(counting: set[str], drops) -> None:
-    if counting:
-        raise DataError(
-            f"Policy FILE with {', '.join(sorted(counting))} before the batches: it counts over all files, but each "
-            "worker reads its own alone. Leave it out, or leave the policy at AUTO."
-        )
-    if drops:
-        raise DataError(
-            "Policy FILE with drop_remainder=True: every worker would drop a remainder of its own. Leave it out: a "
-            "partial batch weighs what its rows do."
-        )
+def _is_source(node, by_name) -> bool:
+    """Whether a node is a data set that is made of no other."""
+    inputs = [by_name[source(name)] for name in node.input]
+    return bool(_DATASET.search(node.op)) and not any(_DATASET.search(other.op) for other in inputs)

@@ -10,7 +10,7 @@ import os
 import tensorflow as tf
 
 from tfdist.batching import Share
-from tfdist.compat.dataset_files import FileList, batching_of, string_lists, with_files
+from tfdist.compat.dataset_files import FileList, batching_of, check_divisible, string_lists, with_files
 from tfdist.compat.datasets import dataset_of, graph_of
 from tfdist.data.streams.own import OwnStream
 from tfdist.data.streams.plan import plan_files
@@ -39,6 +39,7 @@ class FileStream(OwnStream):
         if share.workers == 1:
             return self.dataset
         batching = batching_of(self._graph)
+        check_divisible(self._graph, self._files, batching)
         plan = plan_files(self._files.names, self._sizes, share.workers, batching.rows)
         _log.info("%s", plan)
         own = with_files(self._graph, self._files, plan.files[share.worker], batching, plan.rows[share.worker])
@@ -51,7 +52,9 @@ class FileStream(OwnStream):
     @functools.cached_property
     def _files(self) -> FileList:
         """Raises DataError unless the data set names its files in one list."""
-        found = [strings for strings in string_lists(self._graph) if strings.names and _exists(strings.names[0])]
+        existing = [strings for strings in string_lists(self._graph) if strings.names and _exists(strings.names[0])]
+        # Names that are sliced together, of images and masks say, are one list.
+        found = list({strings.reader: strings for strings in reversed(existing)}.values())
         if len(found) != 1:
             raise DataError(
                 f"Policy FILE, but the data set has {len(found)} lists of files where one is needed, such as "
