@@ -45,7 +45,7 @@ def test_each_worker_reads_its_own_examples_of_a_sequence(kind):
     assert data.element_spec["pair"] == (tf.TensorSpec((None, 2, 3), tf.uint8), tf.TensorSpec((None,), tf.string))
     seen = []
     for worker in range(3):
-        for rows, batch in data.worker_batches(10, Share(worker, 3)):
+        for rows, _, batch in data.worker_batches(10, Share(worker, 3)):
             ids = batch["id"].numpy().tolist()
             assert batch["pair"][0].numpy()[:, 1, 2].tolist() == ids
             assert batch["pair"][1].numpy().tolist() == [f"text {i}".encode() for i in ids]
@@ -63,6 +63,15 @@ def test_examples_of_several_shapes_name_themselves():
 
 @pytest.fixture(scope="module")
 def toy(tmp_path_factory):
+    return make_toy(tmp_path_factory.mktemp("tfds"), "array_record")
+
+
+@pytest.fixture(scope="module")
+def toy_records(tmp_path_factory):
+    return make_toy(tmp_path_factory.mktemp("tfds"), "tfrecord")
+
+
+def make_toy(data_dir, file_format):
     """A small data set that TFDS itself prepared: images of two heights, labels, and names."""
     features = {
         "image": tfds.features.Image(shape=(None, 4, 1)),
@@ -78,8 +87,8 @@ def toy(tmp_path_factory):
         version="1.0.0",
         features=tfds.features.FeaturesDict(features),
         split_datasets={"train": [(i, example(i)) for i in range(23)], "test": [(i, example(i)) for i in range(4)]},
-        data_dir=tmp_path_factory.mktemp("tfds"),
-        file_format="array_record",
+        data_dir=data_dir,
+        file_format=file_format,
     )
 
 
@@ -94,7 +103,7 @@ def test_records_are_decoded_in_the_graph_so_that_sizes_may_differ(toy):
     assert data.element_spec[0] == tf.TensorSpec((None, 2, 4, 1))
     seen = []
     for worker in range(2):
-        for _, (images, (labels, names)) in data.worker_batches(8, Share(worker, 2)):
+        for _, _, (images, (labels, names)) in data.worker_batches(8, Share(worker, 2)):
             np.testing.assert_array_equal(images[:, 0, 0, 0], labels)
             assert names.numpy().tolist() == [f"name {i}".encode() for i in labels.numpy()]
             seen += labels.numpy().tolist()
@@ -117,7 +126,10 @@ def test_decoders_and_parts_of_splits_are_kept(toy):
         (lambda toy: from_tfds(iter([1])), "random access"),
         (lambda toy: from_tfds(toy.as_data_source("train"), split="train"), "split and data_dir go with the name"),
         (lambda toy: from_tfds("fashion_mnist"), 'name one split, such as split="train"'),
-        (lambda toy: from_tfds("fashion_mnist", split="train", data_dir=toy.data_dir), "not prepared.*array_record"),
+        (
+            lambda toy: from_tfds("fashion_mnist", split="train", data_dir="/nowhere"),
+            'not prepared in /nowhere.*builder\\("fashion_mnist", data_dir="/nowhere", file_format="array_record"\\)',
+        ),
         (lambda toy: from_tfds("no_such_set", split="train"), "no_such_set not found"),
         (lambda toy: from_tfds(Sequence(nested, 0), as_supervised=False), "0 examples"),
     ],
@@ -125,3 +137,40 @@ def test_decoders_and_parts_of_splits_are_kept(toy):
 def test_what_cannot_be_read_at_random_is_refused(toy, make, message):
     with pytest.raises(DataError, match=message):
         make(toy)
+
+
+@pytest.mark.parametrize("split", ["train", "train[:80%]", "test+train[5:7]", "train[20:]+train[:3]", "all"])
+def test_parts_of_tfrecord_splits_are_those_of_tfds(toy_records, split):
+    data = from_tfds("toy", split=split, data_dir=toy_records._data_dir_root, as_supervised=False)
+    data = data.map(lambda example: (tf.image.resize(example["image"], (2, 4)), example["label"]))
+    in_order = tfds.ReadConfig(interleave_cycle_length=1)
+    stock = toy_records.as_dataset(split=split, read_config=in_order)
+    expected = [example["label"] for example in stock.as_numpy_iterator()]
+    seen = []
+    for _, _, (images, labels) in data.worker_batches(8, Share()):
+        np.testing.assert_array_equal(images[:, 0, 0, 0], labels)
+        seen += labels.numpy().tolist()
+    assert seen == expected
+
+
+@pytest.mark.parametrize(
+    ("split", "message"),
+    [
+        ("nope", "Unknown split 'nope'"),
+        ("train[3:3]", r'split="train\[3:3\]"\): 0 examples'),
+    ],
+)
+def test_splits_that_are_none(toy_records, split, message):
+    with pytest.raises(DataError, match=message):
+        from_tfds("toy", split=split, data_dir=toy_records._data_dir_root, as_supervised=False)
+    with pytest.raises(DataError, match="no supervised keys"):
+        from_tfds("toy", split="train", data_dir=toy_records._data_dir_root)
+
+
+def test_a_shard_with_other_records_than_tfds_wrote_is_refused(tmp_path):
+    builder = make_toy(tmp_path, "tfrecord")
+    [shard] = builder.data_path.glob("*-test.tfrecord*")
+    with tf.io.TFRecordWriter(str(shard)) as writer:
+        writer.write(b"another one")
+    with pytest.raises(DataError, match=f"{shard} has 1 records, but 4 by TFDS's own account"):
+        from_tfds("toy", split="test", data_dir=tmp_path, as_supervised=False)

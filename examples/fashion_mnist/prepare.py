@@ -1,9 +1,9 @@
 """Makes TFDS's data set `fashion_mnist` without a network, from the IDX files of Debian's `dataset-fashion-mnist`.
 
-python -m examples.fashion_mnist.prepare [--data_dir=DIR] [--idx_dir=DIR]
+python -m examples.fashion_mnist.prepare [--data_dir=DIR] [--idx_dir=DIR] [--file_format=array_record|tfrecord]
 
-70,000 images, 60,000 to train on and 10,000 to test, in ArrayRecord files of 43 MB; takes half a minute. What is there
-already stays.
+70,000 images, 60,000 to train on and 10,000 to test, in files of 43 MB; takes half a minute. What is there already
+stays, in whatever format.
 """
 
 import gzip
@@ -21,15 +21,16 @@ IDX_DIR = "/usr/share/datasets/fashion-mnist"
 
 _DATA_DIR = flags.DEFINE_string("data_dir", None, "Where TFDS keeps its data sets; by default TFDS's own choice.")
 _IDX_DIR = flags.DEFINE_string("idx_dir", IDX_DIR, "Where the four gzipped IDX files lie.")
+_FILE_FORMAT = flags.DEFINE_enum("file_format", "array_record", ["array_record", "tfrecord"], "TFDS's format of files.")
 
 
-def prepare(data_dir: str | None = None, idx_dir: str = IDX_DIR) -> pathlib.Path:
+def prepare(data_dir: str | None = None, idx_dir: str = IDX_DIR, file_format: str = "array_record") -> pathlib.Path:
     """Builds the data set unless it is there, with a progress bar. Returns: its folder.
 
     Raises:
         DataError: an IDX file is missing.
     """
-    builder = tfds.builder("fashion_mnist", data_dir=data_dir, file_format="array_record")
+    builder = tfds.builder("fashion_mnist", data_dir=data_dir, file_format=file_format)
     if not builder.is_prepared():
         with tempfile.TemporaryDirectory() as scratch:
             split_generators = builder._split_generators
@@ -59,7 +60,7 @@ class _LocalFiles:
 def main(argv):
     del argv
     try:
-        folder = prepare(_DATA_DIR.value, _IDX_DIR.value)
+        folder = prepare(_DATA_DIR.value, _IDX_DIR.value, _FILE_FORMAT.value)
     except TfdistError as error:
         print(f"{type(error).__name__}: {error}", file=sys.stderr)
         return error.exit_code

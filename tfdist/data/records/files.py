@@ -2,6 +2,7 @@
 
 import os
 import threading
+import weakref
 from typing import NamedTuple
 
 import tensorflow as tf
@@ -62,8 +63,8 @@ class LocalFile:
     """A file of this machine; threads read it at the same time."""
 
     def __init__(self, path: str):
-        self._descriptor = -1
         self._descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        weakref.finalize(self, os.close, self._descriptor).atexit = False
 
     def stamp(self) -> Stamp:
         """Its size and time now. Raises FileNotFoundError if it was deleted or replaced."""
@@ -78,10 +79,6 @@ class LocalFile:
         while len(data) < size and (more := os.pread(self._descriptor, size - len(data), offset + len(data))):
             data += more
         return data
-
-    def __del__(self):
-        if self._descriptor >= 0:
-            os.close(self._descriptor)
 
 
 class RemoteFile:

@@ -28,11 +28,13 @@ def read_length(buffer: bytes, at: int) -> int | None:
 
 
 def read_data(buffer: bytes, at: int) -> bytes | None:
-    """The data of the record at `at`; None if the record is damaged or not all there."""
-    length = read_length(buffer, at)
-    if length is None or at + length + OVERHEAD > len(buffer):
+    """The data of the record at `at`; None if it is damaged or not all there.
+
+    The checksum of the length is not compared: with a wrong length that of the data does not hold.
+    """
+    stop = at + HEADER.size + HEADER.unpack_from(buffer, at)[0]
+    if stop + FOOTER.size > len(buffer):
         return None
-    stop = at + HEADER.size + length
     data = buffer[at + HEADER.size : stop]
     return data if checksum(data) == FOOTER.unpack_from(buffer, stop)[0] else None
 

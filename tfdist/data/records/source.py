@@ -3,7 +3,6 @@
 import dataclasses
 import functools
 import itertools
-from collections.abc import Iterator
 
 import numpy as np
 import tensorflow as tf
@@ -16,6 +15,7 @@ from tfdist.errors import DataError
 
 _LONGEST_RUN = 1 << 20  # bytes
 _OPEN_FILES = 128
+_LARGEST_BLOCK = 31 << 20  # bytes
 
 
 class RecordSource:
@@ -41,35 +41,49 @@ class RecordSource:
 
     def _read(self, indices: np.ndarray) -> list[np.ndarray]:
         """The records, read in the order in which they lie and returned in the order asked for."""
-        order = np.argsort(indices, kind="stable")
-        files, begins, ends = (part.tolist() for part in self.index.locate(indices[order]))
-        found: list = [None] * len(indices)
-        places = order.tolist()
-        for start, stop in _runs(files, begins, ends):
-            records = self._read_run(files[start], begins[start:stop], ends[start:stop])
-            for place, record in zip(places[start:stop], records):
-                found[place] = record
+        _keep_freed_memory()
+        order = np.argsort(indices)
+        files, begins, ends = self.index.locate(indices[order])
+        starts = _run_starts(files, begins, ends)
+        places, files, begins, ends = order.tolist(), files.tolist(), begins.tolist(), ends.tolist()
+        opened: dict = {}
+        whole = self.index.whole
+        found: list = [None] * len(places)
+        for start, stop in itertools.pairwise(starts.tolist()):
+            number, begin = files[start], begins[start]
+            if number not in opened:
+                opened[number] = self._opened(number, begin)
+            buffer = self._bytes(number, opened[number], begin, ends[stop - 1])
+            for i in range(start, stop):
+                data = read_data(buffer, begins[i] - begin)
+                if data is None or (whole and len(data) + OVERHEAD != ends[i] - begins[i]):
+                    raise _damage(self.index.paths[number], begins[i])
+                found[places[i]] = data
         return [np.array(found, object)]
 
-    def _read_run(self, number: int, begins: list[int], ends: list[int]) -> Iterator[bytes]:
-        path, first = self.index.paths[number], begins[0]
+    def _opened(self, number: int, begin: int):
+        """The file, to be read from byte `begin` on, if it is still the one that was indexed."""
+        path = self.index.paths[number]
         try:
             file = self._open(number)
-            self._check_unchanged(number, file)
-            buffer = file.read(first, ends[-1] - first)
+            if file.stamp() == self.index.stamps[number]:
+                return file
+            problem = "its size or time has changed since its records were found"
         except ERRORS as error:
-            raise DataError(
-                f"{path}: the record at byte {first} cannot be read: {error}. Start again once the files stay."
-            ) from error
-        for begin, end in zip(begins, ends):
-            data = read_data(buffer, begin - first)
-            if data is None or (self.index.whole and len(data) + OVERHEAD != end - begin):
-                raise _damage(path, begin)
-            yield data
+            problem = str(error)
+        raise DataError(
+            f"{path}: the record at byte {begin} cannot be read any more: {problem}. Start again once the files stay."
+        )
 
-    def _check_unchanged(self, number, file):
-        if file.stamp() != self.index.stamps[number]:
-            raise OSError("the file has another size or time than when its records were found")
+    def _bytes(self, number: int, file, begin: int, end: int) -> bytes:
+        path = self.index.paths[number]
+        try:
+            buffer = file.read(begin, end - begin)
+        except ERRORS as error:
+            raise DataError(f"{path}: the record at byte {begin} cannot be read: {error}. Check the file.") from error
+        if len(buffer) < end - begin:
+            raise DataError(f"{path}: ends at byte {begin + len(buffer)}, amid the records from byte {begin} on.")
+        return buffer
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -98,16 +112,21 @@ class SliceSource:
         return self.source.read(indices + tf.gather(tf.constant(shifts, tf.int64), run))
 
 
-def _runs(files: list[int], begins: list[int], ends: list[int]) -> Iterator[tuple[int, int]]:
-    """The `[start, stop)` of sorted records that follow one another in a file, to be read at once."""
-    start = 0
-    for i in range(1, len(files)):
-        together = files[i] == files[start] and begins[i] == ends[i - 1] and ends[i] - begins[start] <= _LONGEST_RUN
-        if not together:
-            yield start, i
-            start = i
-    if files:
-        yield start, len(files)
+def _run_starts(files, begins, ends) -> np.ndarray:
+    """Where runs of sorted records that follow one another in a file begin, each to be read at once; and their end."""
+    block = begins // _LONGEST_RUN
+    apart = (files[1:] != files[:-1]) | (begins[1:] != ends[:-1]) | (block[1:] != block[:-1])
+    return np.unique(np.concatenate([[0], 1 + np.flatnonzero(apart), [len(files)]]))
+
+
+@functools.cache
+def _keep_freed_memory():
+    """Lets the C library keep what batches free, rather than give it back and ask again for each batch.
+
+    The GNU library gives memory back beyond twice the largest mapped block that was ever freed, up to blocks of 32 MB
+    (mallopt(3), M_MMAP_THRESHOLD): so one is freed here. Page faults otherwise took half of the time.
+    """
+    bytes(_LARGEST_BLOCK)
 
 
 def _damage(path, offset) -> DataError:
