@@ -40,8 +40,17 @@ def accuracy(*arguments):
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
     """TFDS's folder with the prepared data set."""
-    folder = tmp_path_factory.mktemp("tfds")
-    code, output, errors = prepare(folder)
+    return prepared(tmp_path_factory.mktemp("tfds"))
+
+
+@pytest.fixture(scope="module")
+def folder_of_records(tmp_path_factory):
+    """The same in TFRecord files."""
+    return prepared(tmp_path_factory.mktemp("tfds"), "--file_format=tfrecord")
+
+
+def prepared(folder, *arguments):
+    code, output, errors = prepare(folder, *arguments)
     assert code == 0, errors
     assert f"fashion_mnist lies in {folder}" in output
     assert "Generating train examples" in errors  # the progress bar
@@ -62,9 +71,11 @@ def idx(name, header):
         return np.frombuffer(file.read()[header:], np.uint8)
 
 
-def test_every_image_arrives_as_it_lies_in_the_idx_files(folder):
+@pytest.mark.parametrize("files", ["folder", "folder_of_records"])
+def test_every_image_arrives_as_it_lies_in_the_idx_files(files, request):
+    folder = request.getfixturevalue(files)
     data = make_task(data_dir=str(folder)).eval_data()
-    batches = [batch for _, batch in data.worker_batches(1000, Share())]
+    batches = [batch for _, _, batch in data.worker_batches(1000, Share())]
     images = np.concatenate([np.rint(image * 255) for image, _ in batches]).astype(np.uint8).reshape(10_000, 784)
     labels = np.concatenate([label for _, label in batches])
     expected = idx("t10k-images-idx3-ubyte.gz", 16).reshape(10_000, 784)
