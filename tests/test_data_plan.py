@@ -131,6 +131,7 @@ def test_what_was_cached_of_all_files_is_not_taken_for_a_workers_own(tmp_path):
 def test_workers_that_see_other_files_differ(tmp_path):
     first = from_dataset(numbers_in(write_lines(tmp_path, 4, 4))).identity()
     assert first == from_dataset(numbers_in(write_lines(tmp_path, 4, 4)[::-1])).identity()
+    assert first != from_dataset(numbers_in(write_lines(tmp_path, 4, 4), batch=5)).identity()
     assert first != from_dataset(numbers_in(write_lines(tmp_path, 4, 5))).identity()
 
 
@@ -201,8 +202,10 @@ def test_policies_that_split_blindly_are_refused(policy, remedy):
 def test_the_plan_of_a_shared_data_set_names_policy_and_cost(caplog):
     with caplog.at_level(logging.INFO, "tfdist"):
         read_by(from_dataset(asking_for(POLICY.DATA, RANGE(8).batch(4))), 3)
-    (message,) = caplog.messages
-    assert message.startswith("Policy DATA: every worker reads all") and "3 times the reading" in message
+        read_by(from_dataset(asking_for(POLICY.FILE, RANGE(8).batch(4)), same_on_every_worker=True), 2)
+    first, second = caplog.messages
+    assert first.startswith("Policy DATA: every worker reads all") and "3 times the reading" in first
+    assert second.startswith("same_on_every_worker=True: every worker reads all")
 
 
 def test_data_sets_with_other_seeds_differ():

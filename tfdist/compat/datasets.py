@@ -21,7 +21,7 @@ SEED_INPUTS = {
     "RandomDatasetV2": (0, 1),
 }
 # What a process numbers as it goes.
-_COUNTED = re.compile(r"(__inference_\w+?|FileIdentity/|/SeedGenerator)_?\d+(?=\")")
+_COUNTED = re.compile(r"(__inference_\w+_|FileIdentity/)\d+(?=\")")
 
 
 def graph_of(dataset: tf.data.Dataset) -> tf.compat.v1.GraphDef:
@@ -111,11 +111,14 @@ def upstream(node, by_name) -> dict:
 def outline(graph: tf.compat.v1.GraphDef) -> list[str]:
     """What two data sets have in common that were made by the same code from the same values.
 
-    Python functions (of generators, say) are as different as objects are.
+    Python functions (of generators, say) are as different as objects are; what a resource such as a lookup table holds
+    is not seen.
     """
     copy = copy_of(graph)
     for node in (node for nodes in bodies_of(copy) for node in nodes):
         node.attr.pop("metadata", None)
+        if "dtype" in node.attr and node.attr["dtype"].type == tf.resource.as_datatype_enum:
+            node.attr.pop("value", None)
     texts = [*sorted(map(str, copy.library.function)), *map(str, copy.node)]
     return [_COUNTED.sub(r"\1", text) for text in texts]
 

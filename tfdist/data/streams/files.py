@@ -29,8 +29,14 @@ class FileStream(OwnStream):
 
     def identity(self):
         files = sorted((os.path.basename(name), size) for name, size in zip(self._files.names, self._sizes))
+        rows = batching_of(self._graph).rows
         digest = hashlib.blake2b(repr(files).encode(errors="surrogateescape"), digest_size=8).hexdigest()
-        return super().identity() | {"files": len(files), "bytes": sum(self._sizes), "names and bytes": digest}
+        return super().identity() | {
+            "files": len(files),
+            "bytes": sum(self._sizes),
+            "names and bytes": digest,
+            "rows": rows,
+        }
 
     def _raw_spec(self):
         return self.dataset.element_spec

@@ -9,16 +9,16 @@ from tfdist.errors import DataError
 
 @dataclasses.dataclass(frozen=True)
 class ReadAll:
-    """Every worker reads everything."""
+    """Every worker reads everything, because of `why`."""
 
-    policy: str
+    why: str
     workers: int
     generates: bool = False
 
     def __str__(self):
         checked = " Python code makes them: the first are compared over the workers." if self.generates else ""
         return (
-            f"Policy {self.policy}: every worker reads all of the data set and keeps its own rows of each global "
+            f"{self.why}: every worker reads all of the data set and keeps its own rows of each global "
             f"batch, the same batches at any number of workers.{checked} Cost: {self.workers} times the reading and "
             "mapping; where that is too much, set options.experimental_distribute.auto_shard_policy to FILE."
         )

@@ -83,7 +83,8 @@ class SharedStream(Stream):
             )
 
     def _tell_plan(self, workers: int) -> None:
-        plan = ReadAll(self._policy.name, workers, self._is_generated)
+        why = "same_on_every_worker=True" if self.same_on_every_worker else f"Policy {self._policy.name}"
+        plan = ReadAll(why, workers, self._is_generated)
         if plan not in self._told:
             self._told.add(plan)
             _log.info("%s", plan)
