@@ -36,7 +36,7 @@ def read_by(data, workers, **where):
     return together
 
 
-@pytest.mark.parametrize("workers", [2, 3, 8])
+@pytest.mark.parametrize("workers", [1, 2, 3, 4, 8])
 def test_workers_share_each_global_batch(workers):
     dataset = RANGE(13).shuffle(13, seed=1).batch(5)
     once = [ids.tolist() for ids in dataset.as_numpy_iterator()]

@@ -32,7 +32,7 @@ def from_dataset(dataset: tf.data.Dataset | Iterator | Callable, *, same_on_ever
 
     Each epoch is a new iteration of the data set, so that a seeded `shuffle` draws another order in each. Of a
     generator each epoch is one iteration, the look at its first batches included. A start at a later step reads up to
-    there.
+    there, which finds the same place only if shuffles have seeds.
 
     Args:
         dataset: elements `x`, `(x,)`, `(x, y)` or `(x, y, sample_weight)`, dense, with one leading batch dimension. Or
