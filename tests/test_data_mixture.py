@@ -112,6 +112,7 @@ def test_plain_ratios_have_short_patterns():
     [
         (lambda: concatenate([part(0, 3, shuffle=True)]), "shuffled with seed 0.*concatenate"),
         (lambda: concatenate([]), "of nothing"),
+        (lambda: mix([part(0, 3)], [1]).with_ids(), "ledger of a mixture.*concatenate"),
         (lambda: mix([from_dataset(tf.data.Dataset.range(3).batch(3))], [1]), "of SharedStream.*sample_from_datasets"),
         (lambda: mix([part(0, 3)], [1, 2]), "for 1 parts"),
         (lambda: mix([part(0, 3)], [0]), "number above 0"),

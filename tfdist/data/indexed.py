@@ -62,6 +62,11 @@ class Indexed(Data):
         return {"examples": self.examples, "order": self.order.identity(), "batch": str(self.element_spec)}
 
     def with_ids(self) -> "Indexed":
+        if not self.order.is_permutation:
+            raise DataError(
+                "A ledger of a mixture: it shows some examples more than once an epoch on purpose, and others not at "
+                "all, so that a ledger could not tell right from wrong. Leave it out, or take concatenate(parts)."
+            )
         return self
 
     def map(self, fn: Callable) -> "Indexed":

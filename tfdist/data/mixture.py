@@ -108,6 +108,7 @@ class Mixed:
     orders: tuple[Order, ...]
     slots: tuple[int, ...]
     starts: tuple[int, ...]
+    is_permutation = False
 
     def indices(self, positions, epoch):
         turn = tf.cast(epoch, tf.int64) * self.examples + positions

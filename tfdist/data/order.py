@@ -21,6 +21,10 @@ class Order(Protocol):
     def examples(self) -> int:
         """Positions in an epoch."""
 
+    @property
+    def is_permutation(self) -> bool:
+        """Whether each example of the source stands once in every epoch."""
+
     def indices(self, positions, epoch) -> Any:
         """The examples at `positions` of `epoch`: an int64 vector; `epoch` is an int64 scalar, or one per position."""
 
@@ -33,6 +37,7 @@ class InOrder:
     """The order of the source, in every epoch."""
 
     examples: int
+    is_permutation = True
 
     def indices(self, positions, epoch):
         return positions
@@ -47,6 +52,7 @@ class Shuffled:
 
     examples: int
     seed: int
+    is_permutation = True
 
     def indices(self, positions, epoch):
         """A permutation of `[0, examples)` for each (seed, epoch).
