@@ -51,10 +51,10 @@ class Store:
 
     def save(self, stamp: Stamp, walked: Walked):
         """Keeps it in the first place that can be written. Raises DataError if that was asked for and cannot be."""
-        data = _encoded(walked, self._identity(stamp))
+        parts = _encoded(walked, self._identity(stamp))
         problems = []
         for place in self._places:
-            problem = _write(place, data)
+            problem = _write(place, parts)
             if problem is None:
                 return
             problems.append(problem)
@@ -73,14 +73,11 @@ def _in_folder(folder: str, path: str) -> str:
     return f"{folder}/{name}-{digest}{INDEX_SUFFIX}"
 
 
-def _encoded(walked: Walked, identity: dict) -> bytes:
-    offsets = walked.offsets.astype("<i8").tobytes()
+def _encoded(walked: Walked, identity: dict) -> tuple[bytes, bytes]:
+    offsets = walked.offsets.astype("<i8", copy=False).tobytes()
     found = {"verified": walked.verified, "skipped": walked.skipped, "lost": walked.lost}
-    return (
-        json.dumps({"identity": identity, "found": found, "crc": google_crc32c.value(offsets)}).encode()
-        + b"\n"
-        + offsets
-    )
+    header = {"identity": identity, "found": found, "crc": google_crc32c.value(offsets)}
+    return json.dumps(header).encode() + b"\n", offsets
 
 
 def _decoded(data: bytes, identity: dict) -> Walked:
@@ -89,16 +86,17 @@ def _decoded(data: bytes, identity: dict) -> Walked:
     header = json.loads(line)
     if header["identity"] != identity or header["crc"] != google_crc32c.value(offsets):
         raise ValueError("an index of another file, or a damaged one")
-    return Walked(np.frombuffer(offsets, "<i8").astype(np.int64), **header["found"])
+    return Walked(np.frombuffer(offsets, "<i8").astype(np.int64, copy=False), **header["found"])
 
 
-def _write(place: str, data: bytes) -> str | None:
+def _write(place: str, parts: tuple[bytes, ...]) -> str | None:
     """Writes the file whole or not at all. Returns: why it cannot be written, or None."""
     scratch = f"{place.removesuffix(INDEX_SUFFIX)}-{uuid.uuid4().hex}{INDEX_SUFFIX}"
     try:
         tf.io.gfile.makedirs(place.rpartition("/")[0])
         with tf.io.gfile.GFile(scratch, "wb") as file:
-            file.write(data)
+            for part in parts:
+                file.write(part)
         tf.io.gfile.rename(scratch, place, overwrite=True)
     except ERRORS as error:
         with contextlib.suppress(*ERRORS):

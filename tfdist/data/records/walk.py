@@ -59,7 +59,8 @@ def walk(path: str, file, size: int, skip: bool, progress: Callable[[int], objec
     if at < size and not skip:
         raise _damage(path, file.read(at, HEADER.size), at, size)
     progress(size - at)
-    return Walked(np.append(np.frombuffer(offsets, np.int64), at), skip, skipped, size - at)
+    offsets.append(at)
+    return Walked(np.frombuffer(offsets, np.int64), skip, skipped, size - at)
 
 
 def _walk_chunk(file, begin: int, size: int, offsets, verify: bool) -> tuple[int, int]:
