@@ -1,8 +1,10 @@
 """Records read at random."""
 
+import contextlib
 import dataclasses
 import functools
 import itertools
+import threading
 
 import numpy as np
 import tensorflow as tf
@@ -16,6 +18,9 @@ from tfdist.errors import DataError
 _LONGEST_RUN = 1 << 20  # bytes
 _OPEN_FILES = 128
 _LARGEST_BLOCK = 31 << 20  # bytes
+_LONGEST_TURN = 0.05  # seconds
+
+_turns = threading.Lock()
 
 
 class RecordSource:
@@ -37,7 +42,11 @@ class RecordSource:
         return self.index.identity()
 
     def read(self, indices):
-        return read_in_python(self._read, indices, [self.spec])[0]
+        return read_in_python(self._read_in_turn, indices, [self.spec])[0]
+
+    def _read_in_turn(self, indices: np.ndarray) -> list[np.ndarray]:
+        with _turn():
+            return self._read(indices)
 
     def _read(self, indices: np.ndarray) -> list[np.ndarray]:
         """The records, read in the order in which they lie and returned in the order asked for."""
@@ -117,6 +126,20 @@ def _run_starts(files, begins, ends) -> np.ndarray:
     block = begins // _LONGEST_RUN
     apart = (files[1:] != files[:-1]) | (begins[1:] != ends[:-1]) | (block[1:] != block[:-1])
     return np.unique(np.concatenate([[0], 1 + np.flatnonzero(apart), [len(files)]]))
+
+
+@contextlib.contextmanager
+def _turn():
+    """One thread at a time while records come from memory; more as soon as reading a batch takes longer than that.
+
+    Threads that read at the same time hand the interpreter to and fro at each record, which costs more than the read.
+    """
+    mine = _turns.acquire(timeout=_LONGEST_TURN)
+    try:
+        yield
+    finally:
+        if mine:
+            _turns.release()
 
 
 @functools.cache
