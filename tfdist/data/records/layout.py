@@ -12,13 +12,16 @@ import google_crc32c
 HEADER = struct.Struct("<QI")
 FOOTER = struct.Struct("<I")
 OVERHEAD = HEADER.size + FOOTER.size
-_LENGTH_BYTES = 8
+_LENGTH_BYTES, _DATA = 8, HEADER.size
+_SHIFT = 0xA282EAD8
+
+_crc32c, _header, _footer = google_crc32c.value, HEADER.unpack_from, FOOTER.unpack_from
 
 
 def checksum(data: bytes) -> int:
     """The checksum that a record has for `data`."""
-    crc = google_crc32c.value(data)
-    return ((crc >> 15 | crc << 17) + 0xA282EAD8) & 0xFFFFFFFF
+    crc = _crc32c(data)
+    return ((crc >> 15 | crc << 17) + _SHIFT) & 0xFFFFFFFF
 
 
 def read_length(buffer: bytes, at: int) -> int | None:
@@ -32,11 +35,12 @@ def read_data(buffer: bytes, at: int) -> bytes | None:
 
     The checksum of the length is not compared: with a wrong length that of the data does not hold.
     """
-    stop = at + HEADER.size + HEADER.unpack_from(buffer, at)[0]
+    stop = at + _DATA + _header(buffer, at)[0]
     if stop + FOOTER.size > len(buffer):
         return None
-    data = buffer[at + HEADER.size : stop]
-    return data if checksum(data) == FOOTER.unpack_from(buffer, stop)[0] else None
+    data = buffer[at + _DATA : stop]
+    crc = _crc32c(data)  # as in checksum(): a call for each record would show
+    return data if ((crc >> 15 | crc << 17) + _SHIFT) & 0xFFFFFFFF == _footer(buffer, stop)[0] else None
 
 
 def compression(head: bytes) -> str | None:
