@@ -14,6 +14,7 @@ LIGHT = [
     "tfdist.cluster",
     "tfdist.config",
     "tfdist.config_file",
+    "tfdist.data_service",
     "tfdist.environments",
     "tfdist.errors",
     "tfdist.launch",

@@ -33,11 +33,21 @@ NAMES = [
 ]
 MODULES = {
     "callbacks": ["MetricsWriter", "WarmUp"],
-    "data": ["Data", "as_data", "from_arrays", "from_dataset", "from_tfds"],
+    "data": [
+        "Data",
+        "as_data",
+        "concatenate",
+        "from_arrays",
+        "from_dataset",
+        "from_tfds",
+        "from_tfrecords",
+        "mix",
+        "served",
+    ],
     "schedules": ["Decay", "Scaling", "WarmUp", "auto_rule", "drop_warmup", "has_schedule", "make_schedule", "scale"],
     "writers": ["ConsoleWriter", "JsonlWriter", "ManyWriter", "TensorBoardWriter", "Writer", "make_writer"],
 }
-TOOLS = ["launch", "ledger", "train"]
+TOOLS = ["data_service", "launch", "ledger", "train"]
 
 
 def test_public_names():
@@ -79,7 +89,8 @@ def test_console_script_refuses_unknown_tools():
     done = run("trian")
     assert (done.returncode, done.stdout) == (64, "")
     assert (
-        done.stderr == "tfdist: there is no tool 'trian'; did you mean 'train'? It is one of train, launch, ledger.\n"
+        done.stderr
+        == "tfdist: there is no tool 'trian'; did you mean 'train'? It is one of train, launch, data_service, ledger.\n"
     )
 
 

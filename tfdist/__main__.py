@@ -10,6 +10,7 @@ from tfdist.fields import nearest
 TOOLS = {
     "train": "train an experiment on the cluster that the environment describes",
     "launch": "start a command as the workers of a cluster on this machine",
+    "data_service": "serve input to trainers: a dispatcher or a data worker of a tf.data service",
     "ledger": "say whether each example was trained on exactly once in each epoch",
 }
 
@@ -18,7 +19,7 @@ def main() -> None:
     """Runs the tool that the first argument names, with the arguments after it."""
     name = sys.argv[1] if len(sys.argv) > 1 else "--help"
     if name in ("--help", "-h", "help"):
-        print("Usage: tfdist TOOL ...\n\n" + "\n".join(f"  {tool:8} {what}" for tool, what in TOOLS.items()))
+        print("Usage: tfdist TOOL ...\n\n" + "\n".join(f"  {tool:12} {what}" for tool, what in TOOLS.items()))
         return
     if name not in TOOLS:
         print(f"tfdist: there is no tool {name!r}; {nearest(name, TOOLS)}", file=sys.stderr)

@@ -81,10 +81,10 @@ class Indexed(Data):
         return dataclasses.replace(self, maps=(*self.maps, fn))
 
     def steps_per_epoch(self, batch_size, drop_remainder=False) -> int:
-        return self._plan(batch_size, drop_remainder).steps
+        return self.plan(batch_size, drop_remainder).steps
 
     def worker_batches(self, batch_size, share, *, first_step=0, first_epoch=0, drop_remainder=False, repeat=False):
-        plan = self._plan(batch_size, drop_remainder)
+        plan = self.plan(batch_size, drop_remainder)
         _ = self.element_spec  # refuses a wrong map here, rather than out of a trace
         first_step += first_epoch * plan.steps
         indices = worker_indices(self.order, plan, share, first_step=first_step, repeat=repeat)
@@ -117,7 +117,8 @@ class Indexed(Data):
             example = keras.tree.lists_to_tuples(fn(*example) if type(example) is tuple else fn(example))
         return example
 
-    def _plan(self, batch_size, drop_remainder) -> EpochPlan:
+    def plan(self, batch_size, drop_remainder) -> EpochPlan:
+        """How an epoch is cut into global batches. Raises BatchError for a batch size that is none."""
         if not _is_integer(batch_size):
             raise BatchError(f"batch_size={batch_size!r}: the rows of a global batch are an integer, such as 256.")
         return EpochPlan(self.examples, operator.index(batch_size), bool(drop_remainder))

@@ -101,12 +101,14 @@ def worker_indices(order: Order, plan, share, *, first_step, repeat):
     steps = plan.steps
     end = tf.int64.max if repeat else (first_step // steps + 1) * steps
 
-    def locate(step):
-        epoch, begin = step // steps, step % steps * plan.batch_size
-        rows = tf.minimum(tf.constant(plan.batch_size, tf.int64), plan.examples - begin)
-        own_start, own_stop = share.bounds(rows)
-        start, stop = at_least_one((own_start, own_stop), rows)
-        indices = order.indices(begin + tf.range(start, stop), epoch)
-        return rows, indices[: own_stop - own_start], indices
+    return tf.data.Dataset.range(first_step, end).map(lambda step: locate(order, plan, share.bounds, step))
 
-    return tf.data.Dataset.range(first_step, end).map(locate)
+
+def locate(order: Order, plan, bounds, step):
+    """`(rows, ids, indices)` of one worker at a global step; `bounds(rows)` are its rows of a global batch."""
+    epoch, begin = step // plan.steps, step % plan.steps * plan.batch_size
+    rows = tf.minimum(tf.constant(plan.batch_size, tf.int64), plan.examples - begin)
+    own_start, own_stop = bounds(rows)
+    start, stop = at_least_one((own_start, own_stop), rows)
+    indices = order.indices(begin + tf.range(start, stop), epoch)
+    return rows, indices[: own_stop - own_start], indices

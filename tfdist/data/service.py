@@ -1,0 +1,231 @@
+"""tf.data service: batches that data workers prepare, in the very order in which the trainers would have read them."""
+
+import dataclasses
+import functools
+import itertools
+import socket
+import time
+
+import tensorflow as tf
+
+from tfdist.batching import part_start
+from tfdist.compat.datasets import graph_of, operations
+from tfdist.data.base import Data
+from tfdist.data.indexed import Indexed
+from tfdist.data.order import locate
+from tfdist.data.specs import packed_as, tensors_of
+from tfdist.errors import DataError, PeerLostError
+
+_SERVICE = tf.data.experimental.service
+_HINT = tf.data.experimental.SHARD_HINT
+_PYTHON = {"PyFunc", "PyFuncStateless", "EagerPyFunc"}
+_PROBE_SECONDS = 0.5
+_pipelines = itertools.count()
+"""Every worker makes the same pipelines in the same order, so that the number of one names it."""
+
+
+def served(data: Indexed, *, service: str, workers: int, run: str, timeout: float = 300.0) -> "Served":
+    """The same batches as `data`, prepared by the data workers of a tf.data service.
+
+    Order, exactly once, and a start at any step are those of `data`, at any number of data workers. What the data
+    holds travels to the data workers once per pipeline; arrays in memory are part of it, up to 2 GB.
+
+    Args:
+        data: data with random access whose reading and maps are TensorFlow alone, such as `from_arrays` of arrays in
+            memory, and files that `.map(fn)` reads, if the data workers see them.
+        service: `grpc://host:port` of the dispatcher, see `python -m tfdist.data_service`.
+        workers: how many data workers the dispatcher has.
+        run: a name that is new in every run, and the same on all workers.
+        timeout: seconds to wait for the dispatcher and all data workers.
+
+    Raises:
+        DataError: data without random access, an address that is none, or no data worker.
+    """
+    if not isinstance(data, Indexed):
+        raise DataError(
+            f"served({type(data).__name__}): a data service needs data with random access, as from_arrays makes it: "
+            "of a stream each data worker would run a copy. Leave the service out for it."
+        )
+    _address(service)
+    if isinstance(workers, bool) or not isinstance(workers, int) or workers < 1:
+        raise DataError(f"served(workers={workers!r}): the number of data workers is a whole number, 1 or more.")
+    return Served(data, service, workers, run, timeout)
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Served(Data):
+    """`Indexed` data by way of a service.
+
+    The service is asked for coordinated reads: in a round one data worker has one batch for each trainer. Element i of
+    an endless data set belongs to data worker i % K (static sharding); of these, one after the other belong to the
+    trainers in turn. So what an element is follows from i, and each data worker makes its own elements alone.
+    """
+
+    data: Indexed
+    service: str
+    workers: int
+    run: str
+    timeout: float = 300.0
+
+    @property
+    def examples(self) -> int:
+        return self.data.examples
+
+    @property
+    def element_spec(self):
+        return self.data.element_spec
+
+    def identity(self):
+        return self.data.identity() | {"data workers": self.workers, "data service run": self.run}
+
+    def with_ids(self) -> "Served":
+        return dataclasses.replace(self, data=self.data.with_ids())
+
+    def steps_per_epoch(self, batch_size, drop_remainder=False) -> int:
+        return self.data.steps_per_epoch(batch_size, drop_remainder)
+
+    def worker_batches(self, batch_size, share, *, first_step=0, first_epoch=0, drop_remainder=False, repeat=False):
+        plan = self.data.plan(batch_size, drop_remainder)
+        first = first_step + first_epoch * plan.steps
+        elements = self._elements(plan, share.workers, first)
+        _check_portable(elements)
+        self._wait()
+        received = elements.apply(
+            _SERVICE.distribute(
+                processing_mode=_SERVICE.ShardingPolicy.HINT,
+                service=self.service,
+                job_name=f"{self.run}/{next(_pipelines)}",
+                consumer_index=share.worker,
+                num_consumers=share.workers,
+            )
+        )
+        batches = _checked(_by_step(received, self.workers, first), first).map(self._packed)
+        if not repeat:
+            batches = batches.take(plan.steps - first % plan.steps)
+        return batches.prefetch(tf.data.AUTOTUNE)
+
+    def _elements(self, plan, trainers: int, first: int) -> tf.data.Dataset:
+        """What the data workers run: tuples of the step, the rows, the ids and the tensors of the batch."""
+
+        def make(element):
+            turn = element // self.workers
+            step = first + turn // trainers * self.workers + element % self.workers
+            trainer = turn % trainers
+
+            def bounds(rows):
+                return part_start(rows, trainers, trainer), part_start(rows, trainers, trainer + 1)
+
+            rows, ids, indices = locate(self.data.order, plan, bounds, step)
+            return step, rows, ids, *tensors_of(self.data.read(indices))
+
+        elements = tf.data.Dataset.range(tf.int64.max).shard(_HINT, _HINT)
+        return elements.map(make, tf.data.AUTOTUNE, deterministic=True).prefetch(tf.data.AUTOTUNE)
+
+    def _packed(self, rows, ids, *tensors):
+        specs = tensors_of(self.element_spec)
+        shaped = [tf.ensure_shape(tensor, spec.shape) for tensor, spec in zip(tensors, specs)]
+        return rows, ids, packed_as(self.element_spec, shaped)
+
+    def _wait(self) -> None:
+        """Returns once all data workers are there; a batch would be missing from each round before."""
+        return self._all_there
+
+    @functools.cached_property
+    def _all_there(self) -> None:
+        until = time.monotonic() + self.timeout
+        _wait_for_dispatcher(self.service, until, self.timeout)
+        while (there := _data_workers(self.service, self.workers)) < self.workers:
+            if time.monotonic() > until:
+                raise PeerLostError(
+                    f"The data service at {self.service} has {there} of {self.workers} data workers after "
+                    f"{self.timeout:g} s. Start the others, or wait longer for them."
+                )
+            time.sleep(_PROBE_SECONDS)
+
+
+def _by_step(received: tf.data.Dataset, workers: int, first: int) -> tf.data.Dataset:
+    """The elements by their step. In each round of all data workers they come in an order that nobody states."""
+    if workers == 1:
+        return received
+
+    def sort(*columns):
+        window = tf.data.Dataset.zip(columns)
+        steps = tf.data.Dataset.range(first, first + workers)
+        return steps.flat_map(lambda due: window.filter(lambda step, *_: step % workers == due % workers))
+
+    return received.window(workers, drop_remainder=True).flat_map(sort)
+
+
+def _checked(elements: tf.data.Dataset, first: int) -> tf.data.Dataset:
+    """The elements without their steps, which are one after the other, or an error."""
+
+    def check(due, element):
+        step, *rest = element
+        message = (
+            "The data service has lost its place: a data worker was started anew or joined later. Run the whole job "
+            "again. The batch of this step came in the place of that one:"
+        )
+        with tf.control_dependencies([tf.debugging.assert_equal(step, due, message)]):
+            return tuple(tf.nest.map_structure(tf.identity, rest))
+
+    return elements.enumerate(first).map(check)
+
+
+def _check_portable(elements: tf.data.Dataset) -> None:
+    try:
+        graph = graph_of(elements)
+    except DataError:
+        raise DataError(
+            "The data holds more than 2 GB in memory, which do not fit in what travels to a data worker. Leave the "
+            "service out, or keep the data in files that `.map(fn)` reads."
+        ) from None
+    if operations(graph) & _PYTHON:
+        raise DataError(
+            "The data is read by Python code (a memory map, TFDS, TFRecords or a numpy_function), which does not "
+            "travel to the data workers. Leave the service out, or take from_arrays of paths and read the files with "
+            "TensorFlow in `.map(fn)`."
+        )
+
+
+def _address(service) -> tuple[str, int]:
+    """Host and port."""
+    text = service if isinstance(service, str) else ""
+    host, _, port = text.removeprefix("grpc://").rpartition(":")
+    if not text.startswith("grpc://") or not host or not port.isdigit():
+        raise DataError(f"service={service!r}: the address of a dispatcher is grpc://host:port.")
+    return host.strip("[]"), int(port)
+
+
+def _wait_for_dispatcher(service: str, until: float, timeout: float) -> None:
+    """TensorFlow would wait for an hour, and say nothing."""
+    while True:
+        try:
+            socket.create_connection(_address(service), timeout=max(1.0, until - time.monotonic())).close()
+            return
+        except OSError as error:
+            if time.monotonic() > until:
+                raise PeerLostError(
+                    f"The dispatcher of the data service at {service} does not answer after {timeout:g} s "
+                    f"({error}). Start it, or correct the address."
+                ) from error
+        time.sleep(_PROBE_SECONDS)
+
+
+def _data_workers(service: str, workers: int) -> int:
+    """The data workers that are there. Raises DataError if the dispatcher does not expect just as many."""
+    probe = tf.data.Dataset.range(tf.int64.max).shard(_HINT, _HINT).batch(2).take(1)
+    probe = probe.apply(_SERVICE.distribute(_SERVICE.ShardingPolicy.HINT, service))
+    try:
+        found = [pair.numpy() for pair in probe]
+    except tf.errors.OpError as error:
+        raise DataError(
+            f"The data service at {service} does not know its data workers: {error.message}. Start the dispatcher with "
+            "`python -m tfdist.data_service`, or with their worker_addresses."
+        ) from error
+    expected = {int(second - first) for first, second in found}
+    if expected - {workers}:
+        raise DataError(
+            f"The data service at {service} has {expected.pop()} data workers, not {workers}: a wrong number would "
+            "mix up the batches. Correct the number."
+        )
+    return len(found)
