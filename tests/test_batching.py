@@ -1,5 +1,7 @@
 """The arithmetic of batches, for every size: hypothesis draws them."""
 
+import itertools
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -38,7 +40,7 @@ def test_rows_are_split_over_workers_and_then_over_their_replicas(rows, workers,
         start, stop = share.bounds(rows)
         bounds = [share.replica_bounds(stop - start, replica) for replica in range(replicas)]
         assert (start, bounds[0][0], bounds[-1][1]) == (end, 0, stop - start)
-        assert all(left[1] == right[0] for left, right in zip(bounds, bounds[1:]))
+        assert all(left[1] == right[0] for left, right in itertools.pairwise(bounds))
         sizes += [last - first for first, last in bounds]
         end = stop
     assert end == rows

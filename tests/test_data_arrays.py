@@ -106,6 +106,21 @@ def test_maps_may_return_lists_but_no_ragged_tensors():
         ragged.worker_batches(2, Share())
 
 
+def test_data_that_is_not_the_same_has_another_identity():
+    x, y = np.zeros((9, 2)), {"label": np.arange(9), "name": np.array(list("abcdefghi"))}
+    data = from_arrays(x, y, shuffle=True)
+    assert from_arrays(x.copy(), {"label": np.arange(9), "name": y["name"]}, shuffle=True).identity() == data.identity()
+    others = [
+        from_arrays(x, y),
+        from_arrays(x, y, shuffle=True, seed=1),
+        from_arrays(x, {"label": np.arange(9)[::-1], "name": y["name"]}, shuffle=True),
+        from_arrays(x, {"label": np.arange(9), "name": y["name"][::-1]}, shuffle=True),
+        from_arrays(x[:8], {name: leaf[:8] for name, leaf in y.items()}, shuffle=True),
+        from_arrays(x[:, :1], y, shuffle=True),
+    ]
+    assert all(other.identity() != data.identity() for other in others)
+
+
 def test_data_is_immutable():
     data = from_arrays(np.arange(10))
     data.map(operator.neg)

@@ -5,6 +5,7 @@ its value, the rule and the remedy.
 """
 
 import dataclasses
+import re
 from collections.abc import Mapping
 
 from tfdist.durations import Duration
@@ -82,6 +83,34 @@ class LearningRate:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
+class DataSettings:
+    """How the training data is read.
+
+    Attributes:
+        service: `grpc://host:port`, the dispatcher of a tf.data service whose data workers prepare the batches; None
+            for what the environment says (TFDIST_DATA_SERVICE), or the trainers themselves.
+        workers: The data workers of that dispatcher; 0 without a service.
+        ledger: Record which examples each worker trains on, in the workdir, for `python -m tfdist.ledger`.
+    """
+
+    service: str | None = setting(
+        "the address of a dispatcher is grpc://host:port, or None.",
+        lambda v: v is None or re.fullmatch(r"grpc://[^/]+:\d+", v) is not None,
+        None,
+    )
+    workers: int = setting("it is the number of data workers of the service, or 0.", lambda v: v >= 0, 0)
+    ledger: bool = setting("it is True or False.", default=False)
+
+    def __post_init__(self):
+        check_fields(self, "data.")
+        if (self.service is not None) != (self.workers > 0):
+            raise ConfigError(
+                f"data.service={self.service!r} with data.workers={self.workers}: the order of the batches follows "
+                "from the number of data workers. Set both, or neither."
+            )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class Experiment:
     """All settings of a run.
 
@@ -106,6 +135,7 @@ class Experiment:
     validation_freq: int = setting("it is a whole number of epochs, or 0.", lambda v: v >= 0, 1)
     writers: tuple[str, ...] = ("jsonl", "tensorboard")
     log_every_steps: int = setting("it is a whole number of optimizer steps, or 0.", lambda v: v >= 0, 0)
+    data: DataSettings = DataSettings()
     startup_timeout: float = setting("it is a number of seconds above 0.", lambda v: 0 < v < float("inf"), 300.0)
 
     def __post_init__(self):

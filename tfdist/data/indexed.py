@@ -29,6 +29,9 @@ class Source(Protocol):
     def spec(self) -> Any:
         """The nest of `tf.TensorSpec` of a batch, the leading dimension None. Makes no tensor."""
 
+    def identity(self) -> str:
+        """What can be told at little cost of the examples, for a comparison with another worker's."""
+
     def read(self, indices) -> Any:
         """The batch of the examples at `indices`, an int64 vector of one at least. Called while a graph is traced."""
 
@@ -59,7 +62,12 @@ class Indexed(Data):
         return tf.nest.map_structure(_batch_spec, row.element_spec)
 
     def identity(self):
-        return {"examples": self.examples, "order": self.order.identity(), "batch": str(self.element_spec)}
+        return {
+            "examples": self.examples,
+            "order": self.order.identity(),
+            "source": self.source.identity(),
+            "batch": str(self.element_spec),
+        }
 
     def with_ids(self) -> "Indexed":
         if not self.order.is_permutation:

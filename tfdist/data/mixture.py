@@ -82,6 +82,9 @@ class Parts:
                 )
         return specs[0]
 
+    def identity(self) -> str:
+        return ", ".join(part.source.identity() for part in self.parts)
+
     def read(self, indices):
         """Reads each part's examples at once, and puts them where they belong."""
         starts = tf.constant(_starts(self.parts), tf.int64)

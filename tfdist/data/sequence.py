@@ -28,6 +28,9 @@ class SequenceSource:
     def spec(self):
         return tf.nest.map_structure(_spec, self.sequence[0])
 
+    def identity(self) -> str:
+        return f"{type(self.sequence).__name__} of {self.examples}"
+
     def read(self, indices):
         leaves = read_in_python(self._rows, indices, tf.nest.flatten(self.spec))
         return tf.nest.pack_sequence_as(self.spec, leaves)

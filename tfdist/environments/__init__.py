@@ -10,6 +10,8 @@ Four variables of this project say what a platform does not:
 * TFDIST_HOSTS: hosts of the ranks, for mpirun on several hosts;
 * TFDIST_WORKERS: number of pods, for Kubernetes; anywhere else it is only checked;
 * TFDIST_SUBDOMAIN: the headless service of the pods, for Kubernetes.
+
+Two more name a tf.data service: TFDIST_DATA_SERVICE its dispatcher, TFDIST_DATA_WORKERS its number of data workers.
 """
 
 import os
@@ -17,8 +19,11 @@ from collections.abc import Mapping
 
 from tfdist.cluster import Cluster
 from tfdist.environments import kubernetes, open_mpi, sagemaker, slurm
+from tfdist.environments.service import read_data_service
 from tfdist.environments.variables import WORKERS, whole_number
 from tfdist.errors import ClusterError
+
+__all__ = ["read_cluster", "read_data_service"]
 
 _PLATFORMS = (open_mpi.read, sagemaker.read, slurm.read, kubernetes.read)
 

@@ -41,9 +41,14 @@ def start(task: Task) -> subprocess.Popen:
     )
 
 
-def wait_for_failure(processes: Sequence[subprocess.Popen], deadline: float = float("inf")) -> int | None:
+def wait_for_failure(
+    processes: Sequence[subprocess.Popen],
+    deadline: float = float("inf"),
+    servers: Sequence[subprocess.Popen] = (),
+) -> int | None:
     """Waits until all have ended well (None) or one has failed: its index, of the cause rather than of who followed.
 
+    `servers` run on by themselves: one that has ended has failed, its index counted after those of the processes.
     Raises: TimeoutError at `deadline`, on the monotonic clock.
     """
     follow_until = float("inf")
@@ -51,7 +56,10 @@ def wait_for_failure(processes: Sequence[subprocess.Popen], deadline: float = fl
         codes = [process.poll() for process in processes]
         failed = [index for index, code in enumerate(codes) if code not in (None, FINISHED)]
         causes = [index for index in failed if codes[index] not in _OTHERS_FOLLOW]
+        gone = [index for index, server in enumerate(servers, len(processes)) if server.poll() is not None]
         now = time.monotonic()
+        if gone and None in codes:
+            return gone[0]
         if causes or now > follow_until or (failed and None not in codes):
             return (causes or failed)[0]
         if None not in codes:

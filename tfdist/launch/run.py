@@ -9,11 +9,11 @@ import subprocess
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 
-from tfdist.cluster import task_name
 from tfdist.errors import FINISHED, PEER_MISSING, ConfigError
 from tfdist.launch import processes
 from tfdist.launch.local import local_clusters, worker_environ
 from tfdist.launch.output import Output
+from tfdist.launch.service import local_service, server_environ
 
 _PASSED_ON = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _MOST_SIGNALS = 3
@@ -25,6 +25,7 @@ def run_local(
     command: Sequence[str],
     workers: int,
     *,
+    data_workers: int = 0,
     workdir: pathlib.Path | None = None,
     grace: float = 30.0,
     environ: Mapping[str, str] = os.environ,
@@ -34,6 +35,8 @@ def run_local(
     SIGINT, SIGTERM and SIGHUP are passed on to the workers; the third of them kills.
 
     Args:
+      data_workers: how many data workers of a tf.data service run beside them; they end with the workers, and the
+        job fails with the first of them.
       workdir: its folder `logs` gets a file for each worker.
       grace: seconds from SIGTERM to SIGKILL for the others when one has failed.
     Returns: 0 if all workers ended so, else the code of the one that failed first, see `exit_code`.
@@ -43,23 +46,26 @@ def run_local(
         raise ConfigError(f"The command {command[0]!r} is not found. Give a program that is on the PATH, after --.")
     clusters = local_clusters(workers)
     gpus = len(list(pathlib.Path("/dev").glob("nvidia[0-9]*")))
-    outputs = [Output(cluster.name, cluster.is_chief, _log_file(workdir, cluster)) for cluster in clusters]
+    service = local_service(data_workers)
+    names = [*(f"worker-{cluster.rank}" for cluster in clusters), *service.commands]
+    outputs = [Output(name.replace("-", " "), name == names[0], _log_file(workdir, name)) for name in names]
+    tasks = [(command, worker_environ(cluster, {**environ, **service.variables}, gpus)) for cluster in clusters]
+    tasks += [(server, server_environ(environ)) for server in service.commands.values()]
     running: list[subprocess.Popen] = []
     try:
-        with _signals_passed_on(running) as received:
-            for cluster, output in zip(clusters, outputs, strict=True):
-                task = processes.Task(command, worker_environ(cluster, environ, gpus), output.end)
-                running.append(processes.start(task))
+        with _signals_passed_on(running, workers) as received:
+            for (line, variables), output in zip(tasks, outputs, strict=True):
+                running.append(processes.start(processes.Task(line, variables, output.end)))
                 output.start()
-            failed = processes.wait_for_failure(running)
+            failed = processes.wait_for_failure(running[:workers], servers=running[workers:])
             code = FINISHED if failed is None else exit_code(running[failed].returncode, received)
-            processes.end(running, grace)
+            processes.end(running[:workers], grace)
     finally:
         processes.end(running, 0)
         for output in outputs:
             output.finish(_LAST_OUTPUT_SECONDS)
     if failed is not None:
-        _say_who_failed(failed, running[failed].returncode, workdir)
+        _say_who_failed(names[failed], running[failed].returncode, workdir)
     return code
 
 
@@ -77,13 +83,13 @@ def exit_code(returncode: int, received: Sequence[int] = ()) -> int:
 
 
 @contextlib.contextmanager
-def _signals_passed_on(running: list) -> Iterator[list[int]]:
+def _signals_passed_on(running: list, workers: int) -> Iterator[list[int]]:
     received: list[int] = []
 
     def pass_on(signum, frame):
         del frame
         received.append(signum)
-        processes.pass_on(running, signum if len(received) < _MOST_SIGNALS else signal.SIGKILL)
+        processes.pass_on(running[:workers], signum if len(received) < _MOST_SIGNALS else signal.SIGKILL)
 
     before = {signum: signal.signal(signum, pass_on) for signum in _PASSED_ON}
     try:
@@ -93,7 +99,7 @@ def _signals_passed_on(running: list) -> Iterator[list[int]]:
             signal.signal(signum, handler)
 
 
-def _log_file(workdir, cluster):
+def _log_file(workdir, name):
     if workdir is None:
         return None
     folder = workdir / "logs"
@@ -101,10 +107,10 @@ def _log_file(workdir, cluster):
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise ConfigError(f"--workdir={workdir}: {error.strerror}. Give a folder that can be written to.") from error
-    return folder / f"{cluster.task_type}-{cluster.task_index}.log"
+    return folder / f"{name}.log"
 
 
-def _say_who_failed(rank, returncode, workdir):
+def _say_who_failed(name, returncode, workdir):
     how = f"exit code {returncode}" if returncode >= 0 else signal.Signals(-returncode).name
-    where = f" Its output: {workdir}/logs/worker-{rank}.log" if workdir else ""
-    sys.stderr.write(f"tfdist.launch: {task_name('worker', rank)} ended with {how}; the others were ended.{where}\n")
+    where = f" Its output: {workdir}/logs/{name}.log" if workdir else ""
+    sys.stderr.write(f"tfdist.launch: {name.replace('-', ' ')} ended with {how}; the others were ended.{where}\n")

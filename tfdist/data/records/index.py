@@ -6,6 +6,7 @@ import functools
 import hashlib
 import logging
 import os
+from typing import NamedTuple
 
 import numpy as np
 from tqdm import tqdm  # type: ignore[import-untyped]
@@ -21,38 +22,51 @@ _SECONDS_WITHOUT_BAR = 2
 _THREADS = min(32, 2 * (os.cpu_count() or 1))
 
 
+class Places(NamedTuple):
+    """Where records lie: for each the number of its file, the bytes `[begins, ends)` there, and its data's CRC-32C."""
+
+    files: np.ndarray
+    begins: np.ndarray
+    ends: np.ndarray
+    crcs: np.ndarray
+
+
 @dataclasses.dataclass(frozen=True, eq=False)
 class Index:
-    """The records of all files, counted through. It takes 8 bytes a record.
+    """The records of all files, counted through. It takes 12 bytes a record.
 
     Args:
         paths: the files, in order.
         stamps: the size and time of each when its records were found.
         first: int64 [files + 1], the number of the first record of each file, and of all records.
         offsets: int64 [records + files], the byte at which each record begins; behind those of each file, its end.
-        whole: whether no record is left out.
+        crcs: uint32 [records], the CRC-32C of each record's data.
+        kept: int64, the numbers of the records that are not left out; None if none is.
     """
 
     paths: tuple[str, ...]
     stamps: tuple[Stamp, ...]
     first: np.ndarray
     offsets: np.ndarray
-    whole: bool
+    crcs: np.ndarray
+    kept: np.ndarray | None
 
     @property
     def records(self) -> int:
-        return int(self.first[-1])
+        return int(self.first[-1]) if self.kept is None else len(self.kept)
 
-    def locate(self, records: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """For each record: the number of its file, and the bytes between which it lies there."""
-        files = np.searchsorted(self.first, records, side="right") - 1
-        return files, self.offsets[records + files], self.offsets[records + files + 1]
+    def locate(self, records: np.ndarray) -> Places:
+        """The places of the records, of which those that are left out are not counted."""
+        number = records if self.kept is None else self.kept[records]
+        files = np.searchsorted(self.first, number, side="right") - 1
+        return Places(files, self.offsets[number + files], self.offsets[number + files + 1], self.crcs[number])
 
     def identity(self) -> str:
-        """Equal for files of the same names and sizes with as many records, wherever they lie."""
+        """Equal for files of the same names and sizes with the same records, wherever they lie."""
         names = [path.rpartition("/")[2] for path in self.paths]
         facts = repr([*zip(names, (stamp.size for stamp in self.stamps), self.first[1:].tolist())])
-        return hashlib.blake2b(facts.encode(), digest_size=8).hexdigest()
+        kept = b"" if self.kept is None else self.kept.tobytes()
+        return hashlib.blake2b(facts.encode() + self.crcs.tobytes() + kept, digest_size=8).hexdigest()
 
 
 def make_index(paths: tuple[str, ...], index_dir=None, skip: bool = False) -> Index:
@@ -73,13 +87,15 @@ def make_index(paths: tuple[str, ...], index_dir=None, skip: bool = False) -> In
         one = functools.partial(_file_index, index_dir=index_dir, skip=skip, progress=bar.update)
         stamps, found = zip(*pool.map(one, paths))
     _warn_of_damage(paths, found)
-    counts = [len(walked.offsets) - 1 for walked in found]
+    first = np.cumsum([0, *(len(walked.crcs) for walked in found)], dtype=np.int64)
+    left_out = np.concatenate([start + walked.damaged for start, walked in zip(first, found)])
     return Index(
         paths,
         stamps,
-        np.cumsum([0, *counts], dtype=np.int64),
+        first,
         np.concatenate([walked.offsets for walked in found]),
-        all(walked.whole for walked in found),
+        np.concatenate([walked.crcs for walked in found]),
+        np.delete(np.arange(first[-1]), left_out) if len(left_out) else None,
     )
 
 
@@ -102,8 +118,9 @@ def _file_index(path: str, index_dir, skip: bool, progress) -> tuple[Stamp, Walk
 def _warn_of_damage(paths, found):
     damaged = {path: walked for path, walked in zip(paths, found) if not walked.whole}
     if damaged:
-        skipped, lost = (sum(getattr(walked, name) for walked in damaged.values()) for name in ("skipped", "lost"))
         _log.warning(
             "Left out: %d damaged records, and %d bytes in which no record can be found any more. Files: %s",
-            *(skipped, lost, ", ".join(damaged)),
+            sum(len(walked.damaged) for walked in damaged.values()),
+            sum(walked.lost for walked in damaged.values()),
+            ", ".join(damaged),
         )

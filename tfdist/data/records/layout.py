@@ -8,39 +8,33 @@ https://www.tensorflow.org/tutorials/load_data/tfrecord#tfrecords_format_details
 import struct
 
 import google_crc32c
+import numpy as np
 
 HEADER = struct.Struct("<QI")
 FOOTER = struct.Struct("<I")
 OVERHEAD = HEADER.size + FOOTER.size
-_LENGTH_BYTES, _DATA = 8, HEADER.size
+_LENGTH_BYTES = 8
 _SHIFT = 0xA282EAD8
 
-_crc32c, _header, _footer = google_crc32c.value, HEADER.unpack_from, FOOTER.unpack_from
+crc32c = google_crc32c.value
 
 
 def checksum(data: bytes) -> int:
     """The checksum that a record has for `data`."""
-    crc = _crc32c(data)
+    crc = crc32c(data)
     return ((crc >> 15 | crc << 17) + _SHIFT) & 0xFFFFFFFF
+
+
+def crcs_of(checksums: np.ndarray) -> np.ndarray:
+    """The CRC-32C of the data that has each of the checksums: uint32 of uint32."""
+    rotated = checksums - np.uint32(_SHIFT)
+    return rotated >> np.uint32(17) | rotated << np.uint32(15)
 
 
 def read_length(buffer: bytes, at: int) -> int | None:
     """The length of the data of the record whose header lies at `at`; None if the header is damaged."""
     length, stored = HEADER.unpack_from(buffer, at)
     return length if checksum(buffer[at : at + _LENGTH_BYTES]) == stored else None
-
-
-def read_data(buffer: bytes, at: int) -> bytes | None:
-    """The data of the record at `at`; None if it is damaged or not all there.
-
-    The checksum of the length is not compared: with a wrong length that of the data does not hold.
-    """
-    stop = at + _DATA + _header(buffer, at)[0]
-    if stop + FOOTER.size > len(buffer):
-        return None
-    data = buffer[at + _DATA : stop]
-    crc = _crc32c(data)  # as in checksum(): a call for each record would show
-    return data if ((crc >> 15 | crc << 17) + _SHIFT) & 0xFFFFFFFF == _footer(buffer, stop)[0] else None
 
 
 def compression(head: bytes) -> str | None:

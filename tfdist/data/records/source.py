@@ -11,11 +11,11 @@ import tensorflow as tf
 
 from tfdist.data.python_read import read_in_python
 from tfdist.data.records.files import ERRORS, open_file
-from tfdist.data.records.index import Index
-from tfdist.data.records.layout import OVERHEAD, read_data
+from tfdist.data.records.index import Index, Places
+from tfdist.data.records.layout import FOOTER, HEADER, crc32c
 from tfdist.errors import DataError
 
-_LONGEST_RUN = 1 << 20  # bytes
+_LONGEST_RUN = 1 << 18  # bytes
 _OPEN_FILES = 128
 _LARGEST_BLOCK = 31 << 20  # bytes
 _LONGEST_TURN = 0.05  # seconds
@@ -52,20 +52,20 @@ class RecordSource:
         """The records, read in the order in which they lie and returned in the order asked for."""
         _keep_freed_memory()
         order = np.argsort(indices)
-        files, begins, ends = self.index.locate(indices[order])
-        starts = _run_starts(files, begins, ends)
-        places, files, begins, ends = order.tolist(), files.tolist(), begins.tolist(), ends.tolist()
+        where = self.index.locate(indices[order])
+        starts = _run_starts(where).tolist()
+        places, files, begins, ends, crcs = (column.tolist() for column in (order, *where))
         opened: dict = {}
-        whole = self.index.whole
         found: list = [None] * len(places)
-        for start, stop in itertools.pairwise(starts.tolist()):
-            number, begin = files[start], begins[start]
+        for start, stop in itertools.pairwise(starts):
+            number, begin = files[start], begins[start] + HEADER.size
             if number not in opened:
-                opened[number] = self._opened(number, begin)
-            buffer = self._bytes(number, opened[number], begin, ends[stop - 1])
+                opened[number] = self._opened(number, begins[start])
+            buffer = self._bytes(number, opened[number], begin, ends[stop - 1] - FOOTER.size)
             for i in range(start, stop):
-                data = read_data(buffer, begins[i] - begin)
-                if data is None or (whole and len(data) + OVERHEAD != ends[i] - begins[i]):
+                # A record that is read alone is the buffer, which is not copied then.
+                data = buffer[begins[i] + HEADER.size - begin : ends[i] - FOOTER.size - begin]
+                if crc32c(data) != crcs[i]:
                     raise _damage(self.index.paths[number], begins[i])
                 found[places[i]] = data
         return [np.array(found, object)]
@@ -89,9 +89,9 @@ class RecordSource:
         try:
             buffer = file.read(begin, end - begin)
         except ERRORS as error:
-            raise DataError(f"{path}: the record at byte {begin} cannot be read: {error}. Check the file.") from error
+            raise DataError(f"{path}: the data at byte {begin} cannot be read: {error}. Check the file.") from error
         if len(buffer) < end - begin:
-            raise DataError(f"{path}: ends at byte {begin + len(buffer)}, amid the records from byte {begin} on.")
+            raise DataError(f"{path}: ends at byte {begin + len(buffer)}, amid the data from byte {begin} on.")
         return buffer
 
 
@@ -121,8 +121,9 @@ class SliceSource:
         return self.source.read(indices + tf.gather(tf.constant(shifts, tf.int64), run))
 
 
-def _run_starts(files, begins, ends) -> np.ndarray:
+def _run_starts(where: Places) -> np.ndarray:
     """Where runs of sorted records that follow one another in a file begin, each to be read at once; and their end."""
+    files, begins, ends, _ = where
     block = begins // _LONGEST_RUN
     apart = (files[1:] != files[:-1]) | (begins[1:] != ends[:-1]) | (block[1:] != block[:-1])
     return np.unique(np.concatenate([[0], 1 + np.flatnonzero(apart), [len(files)]]))

@@ -1,6 +1,6 @@
 """What was found in a file, kept in a file beside it or in another folder, so that it is found once.
 
-A line of JSON that tells what it belongs to, and the offsets. It is renamed into place whole, since several workers may
+A line of JSON that tells what it belongs to, and the arrays. It is renamed into place whole, since several workers may
 write it at the same time.
 """
 
@@ -21,7 +21,8 @@ from tfdist.errors import DataError
 
 _log = logging.getLogger(__name__)
 
-_FORMAT = 1
+_FORMAT = 2
+_ARRAYS = {"offsets": "<i8", "crcs": "<u4", "damaged": "<i8"}
 
 
 class Store:
@@ -73,20 +74,31 @@ def _in_folder(folder: str, path: str) -> str:
     return f"{folder}/{name}-{digest}{INDEX_SUFFIX}"
 
 
-def _encoded(walked: Walked, identity: dict) -> tuple[bytes, bytes]:
-    offsets = walked.offsets.astype("<i8", copy=False).tobytes()
-    found = {"verified": walked.verified, "skipped": walked.skipped, "lost": walked.lost}
-    header = {"identity": identity, "found": found, "crc": google_crc32c.value(offsets)}
-    return json.dumps(header).encode() + b"\n", offsets
+def _encoded(walked: Walked, identity: dict) -> tuple[bytes, ...]:
+    arrays = [getattr(walked, name).astype(kind, copy=False).tobytes() for name, kind in _ARRAYS.items()]
+    header = {
+        "identity": identity,
+        "found": {"verified": walked.verified, "lost": walked.lost},
+        "bytes": [len(array) for array in arrays],
+        "crc": [google_crc32c.value(array) for array in arrays],
+    }
+    return json.dumps(header).encode() + b"\n", *arrays
 
 
 def _decoded(data: bytes, identity: dict) -> Walked:
     """Raises ValueError or KeyError for anything but a whole index with that identity."""
-    line, _, offsets = data.partition(b"\n")
-    header = json.loads(line)
-    if header["identity"] != identity or header["crc"] != google_crc32c.value(offsets):
-        raise ValueError("an index of another file, or a damaged one")
-    return Walked(np.frombuffer(offsets, "<i8").astype(np.int64, copy=False), **header["found"])
+    at = data.index(b"\n") + 1
+    header = json.loads(data[:at])
+    if header["identity"] != identity:
+        raise ValueError("an index of another file")
+    arrays: dict = {}
+    for (name, kind), size, crc in zip(_ARRAYS.items(), header["bytes"], header["crc"], strict=True):
+        part = data[at : at + size]
+        if len(part) != size or google_crc32c.value(part) != crc:
+            raise ValueError("a damaged index")
+        arrays[name] = np.frombuffer(part, kind).astype(kind[1:], copy=False)
+        at += size
+    return Walked(**arrays, **header["found"])
 
 
 def _write(place: str, parts: tuple[bytes, ...]) -> str | None:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from tfdist.data.records.layout import HEADER, OVERHEAD, compression, read_data, read_length
+from tfdist.data.records.layout import FOOTER, HEADER, OVERHEAD, checksum, compression, crcs_of, read_length
 from tfdist.errors import DataError
 
 _CHUNK = 256 * 1024  # bytes
@@ -14,30 +14,33 @@ _CHUNK = 256 * 1024  # bytes
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Walked:
-    """Where the records of a file lie.
+    """Where the records of a file lie, and what their data has to be.
 
     Args:
-        offsets: int64, the byte at which each record begins, and behind them the byte at which the last one ends.
-        verified: whether the checksums of all data were compared.
-        skipped: damaged records that are left out.
+        offsets: int64 [n + 1], the byte at which each record begins, and behind them the byte at which the last one
+            ends.
+        crcs: uint32 [n], the CRC-32C that each record states for its data.
+        damaged: int64, the numbers of the records whose data is known not to have it; they are left out.
+        verified: whether all data was compared.
         lost: bytes behind the last record of which nothing can be said.
     """
 
     offsets: np.ndarray
+    crcs: np.ndarray
+    damaged: np.ndarray
     verified: bool = False
-    skipped: int = 0
     lost: int = 0
 
     @property
     def whole(self) -> bool:
-        """Whether the records fill the file without a gap."""
-        return not self.skipped and not self.lost
+        """Whether nothing is left out."""
+        return not len(self.damaged) and not self.lost
 
 
 def walk(path: str, file, size: int, skip: bool, progress: Callable[[int], object]) -> Walked:
     """Finds the records of a file of `size` bytes.
 
-    Only headers are looked at, unless damaged records are to be skipped: then all data is read and compared.
+    Only headers and footers are looked at, unless damaged records are to be skipped: then all data is compared.
 
     Args:
         file: what `open_file(path)` returned.
@@ -48,10 +51,9 @@ def walk(path: str, file, size: int, skip: bool, progress: Callable[[int], objec
         DataError: a compressed file; a damaged length or a truncated record, unless `skip`.
     """
     _refuse_compressed(path, file.read(0, HEADER.size))
-    offsets, skipped, at = array.array("q"), 0, 0
+    offsets, checksums, damaged, at = array.array("q"), array.array("I"), array.array("q"), 0
     while at < size:
-        stop, damaged = _walk_chunk(file, at, size, offsets, skip)
-        skipped += damaged
+        stop = _walk_chunk(file, at, size, offsets, checksums, damaged if skip else None)
         progress(stop - at)
         if stop == at:
             break
@@ -60,30 +62,35 @@ def walk(path: str, file, size: int, skip: bool, progress: Callable[[int], objec
         raise _damage(path, file.read(at, HEADER.size), at, size)
     progress(size - at)
     offsets.append(at)
-    return Walked(np.frombuffer(offsets, np.int64), skip, skipped, size - at)
+    stated = crcs_of(np.frombuffer(checksums, np.uint32))
+    return Walked(np.frombuffer(offsets, np.int64), stated, np.array(damaged, np.int64), skip, size - at)
 
 
-def _walk_chunk(file, begin: int, size: int, offsets, verify: bool) -> tuple[int, int]:
-    """Appends the records whose headers lie in the chunk at `begin`.
+def _walk_chunk(file, begin: int, size: int, offsets, checksums, damaged) -> int:
+    """Appends the records that lie in the chunk at `begin`; where a longer one lies, that one alone.
 
-    Returns: where the next record begins, `begin` if the one there is damaged, and how many were left out.
+    Args:
+        damaged: gets the numbers of those whose data is damaged; None if data is not to be compared.
+
+    Returns: where the next record begins; `begin` if the one there has no sound length or is not all there.
     """
-    buffer, at, skipped = file.read(begin, _CHUNK), 0, 0
+    buffer, at = file.read(begin, _CHUNK), 0
     while at + HEADER.size <= len(buffer):
         length = read_length(buffer, at)
         if length is None or begin + at + length + OVERHEAD > size:
             break
-        end = at + length + OVERHEAD
-        if verify and end > len(buffer):
+        footer = at + HEADER.size + length
+        if footer + FOOTER.size > len(buffer):
             if at:
                 break
-            buffer = file.read(begin, end)
-        if verify and read_data(buffer, at) is None:
-            skipped += 1
-        else:
-            offsets.append(begin + at)
-        at = end
-    return begin + at, skipped
+            buffer = file.read(begin, footer + FOOTER.size)
+        (stored,) = FOOTER.unpack_from(buffer, footer)
+        if damaged is not None and checksum(buffer[at + HEADER.size : footer]) != stored:
+            damaged.append(len(offsets))
+        offsets.append(begin + at)
+        checksums.append(stored)
+        at = footer + FOOTER.size
+    return begin + at
 
 
 def _refuse_compressed(path, head):
