@@ -1,20 +1,29 @@
 """A run from its settings: strategy, data, model, training, evaluation on the held-out data, and what it leaves."""
 
+import logging
+import os
+import secrets
 import time
 
 import keras
+import tensorflow as tf
 
 from tfdist.callbacks import MetricsWriter
 from tfdist.cluster import Cluster
 from tfdist.config import Experiment
-from tfdist.data import as_data
+from tfdist.data import as_data, served
+from tfdist.environments import read_data_service
 from tfdist.errors import ConfigError
 from tfdist.loop import evaluate, fit
 from tfdist.schedules import Decay, drop_warmup, make_schedule
+from tfdist.step.agree import gather
 from tfdist.strategy import make_strategy
+from tfdist.strategy.place import share_of
 from tfdist.task import make_task
 from tfdist.workdir import Workdir
 from tfdist.writers import make_writer
+
+_log = logging.getLogger(__name__)
 
 
 def run(experiment: Experiment, cluster: Cluster, workdir: Workdir, strategy_kind: str) -> dict:
@@ -30,6 +39,7 @@ def run(experiment: Experiment, cluster: Cluster, workdir: Workdir, strategy_kin
     keras.utils.set_random_seed(experiment.seed)
     task = make_task(experiment.task.name, experiment.task.arguments)
     train_data, held_out = _data(task.train_data(experiment.seed)), _data(task.eval_data())
+    train_data = _through_service(train_data, experiment, strategy)
     schedule = _schedule(experiment, train_data)
     say(f"{experiment.scaling}, warm-up {experiment.learning_rate.warmup}, then {experiment.learning_rate.schedule}")
     with strategy.scope():
@@ -50,6 +60,31 @@ def _say_nothing(line):
 
 def _data(data):
     return as_data(*data) if isinstance(data, tuple) else as_data(data)
+
+
+def _through_service(data, experiment, strategy):
+    """The data by way of the tf.data service that the settings name, or else the environment; itself without one."""
+    settings = experiment.data
+    named = (settings.service, settings.workers) if settings.service else read_data_service()
+    if named is None:
+        return data
+    service, workers = named
+    run = _run_name(strategy)
+    _log.info(
+        "The %d data workers of %s prepare the batches of the training: the same ones, each example once an epoch and "
+        "resumed at any step, as without them. If a data worker is lost, the job has to be run again.",
+        workers,
+        service,
+    )
+    return served(data, service=service, workers=workers, run=run, timeout=experiment.startup_timeout)
+
+
+def _run_name(strategy) -> str:
+    """A name that the chief draws, so that the service takes this run for no other."""
+    share = share_of(strategy)
+    drawn = tf.constant([secrets.randbits(48)], tf.int64)
+    numbers = tf.function(lambda values: gather(strategy, share, values), autograph=False)(drawn)
+    return f"tfdist-{int(numbers[0, 0]):012x}"
 
 
 def _schedule(experiment, data):
@@ -107,6 +142,7 @@ def _train(model, experiment, data, held_out, workdir):
         validation_freq=experiment.validation_freq or 1,
         accumulate_steps=experiment.accumulate_steps,
         drop_remainder=experiment.drop_remainder,
+        ledger=os.path.join(workdir.path, "ledger") if experiment.data.ledger else None,
     )
 
 

@@ -66,6 +66,7 @@ class Served(Data):
     workers: int
     run: str
     timeout: float = 300.0
+    _known: dict = dataclasses.field(default_factory=dict, init=False, repr=False)
 
     @property
     def examples(self) -> int:
@@ -87,22 +88,30 @@ class Served(Data):
     def worker_batches(self, batch_size, share, *, first_step=0, first_epoch=0, drop_remainder=False, repeat=False):
         plan = self.data.plan(batch_size, drop_remainder)
         first = first_step + first_epoch * plan.steps
-        elements = self._elements(plan, share.workers, first)
-        _check_portable(elements)
-        self._wait()
-        received = elements.apply(
-            _SERVICE.distribute(
-                processing_mode=_SERVICE.ShardingPolicy.HINT,
-                service=self.service,
-                job_name=f"{self.run}/{next(_pipelines)}",
-                consumer_index=share.worker,
-                num_consumers=share.workers,
-            )
+        dataset_id, spec = self._registered(plan, share.workers, first)
+        received = _SERVICE.from_dataset_id(
+            _SERVICE.ShardingPolicy.HINT,
+            self.service,
+            dataset_id,
+            spec,
+            job_name=f"{self.run}/{next(_pipelines)}",
+            consumer_index=share.worker,
+            num_consumers=share.workers,
         )
         batches = _checked(_by_step(received, self.workers, first), first).map(self._packed)
         if not repeat:
             batches = batches.take(plan.steps - first % plan.steps)
         return batches.prefetch(tf.data.AUTOTUNE)
+
+    def _registered(self, plan, trainers: int, first: int) -> tuple:
+        """The id and the element spec of what the data workers run, handed over once."""
+        key = plan, trainers, first
+        if key not in self._known:
+            elements = self._elements(plan, trainers, first)
+            _check_portable(elements)
+            self._wait()
+            self._known[key] = _SERVICE.register_dataset(self.service, elements), elements.element_spec
+        return self._known[key]
 
     def _elements(self, plan, trainers: int, first: int) -> tf.data.Dataset:
         """What the data workers run: tuples of the step, the rows, the ids and the tensors of the batch."""
@@ -162,7 +171,7 @@ def _checked(elements: tf.data.Dataset, first: int) -> tf.data.Dataset:
     def check(due, element):
         step, *rest = element
         message = (
-            "The data service has lost its place: a data worker was started anew or joined later. Run the whole job "
+            "The data service has lost its place: a data worker was lost, or started anew. Run the whole job "
             "again. The batch of this step came in the place of that one:"
         )
         with tf.control_dependencies([tf.debugging.assert_equal(step, due, message)]):
