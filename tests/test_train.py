@@ -3,6 +3,7 @@
 import json
 import os
 import pathlib
+import re
 import signal
 import subprocess
 import sys
@@ -15,6 +16,7 @@ import pytest
 
 from tfdist.errors import ConfigError
 from tfdist.launch.local import local_clusters
+from tfdist.ledger import read_report
 from tfdist.task import find_task, make_task
 from tfdist.train import main
 from tfdist.workdir import Workdir
@@ -188,6 +190,40 @@ def test_two_workers_leave_what_one_device_leaves(tmp_path):
     assert float(models[1].optimizer.learning_rate) == pytest.approx(0.02)
     with zipfile.ZipFile(tmp_path / "2" / "model.keras") as file:
         assert "tfdist" not in file.read("config.json").decode()  # stock Keras has all that it needs
+
+
+LINES = """
+from ml_collections import ConfigDict
+
+def get_config():
+    config = ConfigDict({"batch_size": 8, "epochs": 3, "steps_per_epoch": 4, "writers": ("jsonl",)})
+    config.task = ConfigDict({"name": "tests.lines", "folder": FOLDER, "batch_size": 8})
+    config.learning_rate = ConfigDict({"base": 1e-4, "base_batch_size": 8})
+    config.data = ConfigDict({"ledger": True})
+    return config
+"""
+
+
+def test_a_data_set_of_unknown_length_has_epochs_of_stated_steps(tmp_path, capsys):
+    """31 lines in batches of 8: an epoch of 4 steps is all of them once, as the ledger shows."""
+    (tmp_path / "numbers.txt").write_text("".join(f"{number}\n" for number in range(31)))
+    config = tmp_path / "config.py"
+    config.write_text(LINES.replace("FOLDER", repr(str(tmp_path))))
+    workdir = tmp_path / "run"
+    for change, message in {
+        "steps_per_epoch=0": "epochs=3: the task's training data does not say.*Set steps_per_epoch",
+        "task.batch_size=4": "batch_size=8: the task's data set has batches of 4 rows",
+        "drop_remainder=True": "drop_remainder=True: a tf.data.Dataset comes in global batches already",
+    }.items():
+        done = finish([start([f"--config={config}", f"--workdir={tmp_path / 'refused'}", f"--config.{change}"])])
+        assert done[0][0] == 64
+        assert re.search(message, done[0][2]), done[0][2]
+    code, printed, errors = finish([start([f"--config={config}", f"--workdir={workdir}"])])[0]
+    assert code == 0, errors
+    assert "Held-out loss" in printed
+    report = read_report(workdir)
+    assert report.exactly_once, str(report)
+    assert [(epoch.steps, epoch.once) for epoch in report.epochs] == [(4, 31)] * 3
 
 
 @pytest.mark.process

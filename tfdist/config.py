@@ -117,6 +117,8 @@ class Experiment:
     Attributes:
         task: Import path of a module with `make_task(**arguments)`, see `tfdist.task`.
         batch_size: Rows of a global batch, of all replicas of all workers together.
+        steps_per_epoch: Optimizer steps after which an epoch ends; 0: when the data does. A `tf.data.Dataset` that does
+            not know its length needs it, and `repeat()`.
         accumulate_steps: Micro-batches per replica and optimizer step.
         validation_freq: Epochs between evaluations on the held-out data; 0: at the end alone.
         writers: Where metrics go, once an epoch and, unless 0, every `log_every_steps` optimizer steps.
@@ -128,6 +130,7 @@ class Experiment:
     epochs: int = setting("the epochs are a whole number, 1 or more.", lambda v: v > 0)
     learning_rate: LearningRate
     optimizer: Named = Named("sgd")
+    steps_per_epoch: int = setting("it is a whole number of optimizer steps, or 0.", lambda v: v >= 0, 0)
     accumulate_steps: int = setting("it is a whole number of micro-batches, 1 or more.", lambda v: v > 0, 1)
     precision: str = choice(PRECISIONS, "float32")
     seed: int = setting("it is a whole number from 0 to 2^31 - 1.", lambda v: 0 <= v < 2**31, 0)

@@ -45,7 +45,7 @@ def run(experiment: Experiment, cluster: Cluster, workdir: Workdir, strategy_kin
     with strategy.scope():
         model = _compiled(task, experiment, schedule)
     _train(model, experiment, train_data, held_out, workdir)
-    logs = evaluate(model, held_out, batch_size=experiment.batch_size, verbose=0)
+    logs = evaluate(model, held_out, batch_size=_batching(experiment, held_out)[0], verbose=0)
     workdir.write_event("evaluation", **logs)
     drop_warmup(model.optimizer, schedule)
     workdir.save_model(model)
@@ -90,11 +90,11 @@ def _run_name(strategy) -> str:
 def _schedule(experiment, data):
     """The learning rate of each optimizer step: here durations become steps."""
     rate, peak = experiment.learning_rate, experiment.scaling.rate
-    steps = data.steps_per_epoch(experiment.batch_size, experiment.drop_remainder)
+    steps = experiment.steps_per_epoch or data.steps_per_epoch(*_batching(experiment, data))
     if steps is None:
         raise ConfigError(
             f"epochs={experiment.epochs}: the task's training data does not say how many steps an epoch has, so that "
-            "epochs mean nothing. Give data of a known length, for example tfdist.data.from_arrays."
+            "epochs mean nothing. Set steps_per_epoch, and let the data set go on with `repeat()`."
         )
     return make_schedule(
         peak,
@@ -109,6 +109,18 @@ def _schedule(experiment, data):
             step_factor=rate.step_factor,
         ),
     )
+
+
+def _batching(experiment, data) -> tuple[int | None, bool]:
+    """The batch size and `drop_remainder` that the data takes: a data set that comes in batches takes none."""
+    if data.examples is not None:
+        return experiment.batch_size, experiment.drop_remainder
+    if data.rows_per_batch not in (None, experiment.batch_size):
+        raise ConfigError(
+            f"batch_size={experiment.batch_size}: the task's data set has batches of {data.rows_per_batch} rows, and "
+            "the learning rate would follow the wrong one. Batch it with the batch_size of the settings."
+        )
+    return None, experiment.drop_remainder
 
 
 def _compiled(task, experiment, schedule):
@@ -132,16 +144,18 @@ def _train(model, experiment, data, held_out, workdir):
         examples=data.examples,
         every_steps=experiment.log_every_steps or None,
     )
+    batch_size, drop_remainder = _batching(experiment, data)
     fit(
         model,
         data,
-        batch_size=experiment.batch_size,
+        batch_size=batch_size,
         epochs=experiment.epochs,
+        steps_per_epoch=experiment.steps_per_epoch or None,
         callbacks=[metrics],
         validation_data=held_out if experiment.validation_freq else None,
         validation_freq=experiment.validation_freq or 1,
         accumulate_steps=experiment.accumulate_steps,
-        drop_remainder=experiment.drop_remainder,
+        drop_remainder=drop_remainder,
         ledger=os.path.join(workdir.path, "ledger") if experiment.data.ledger else None,
     )
 

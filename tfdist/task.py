@@ -20,7 +20,9 @@ class Task(Protocol):
     """
 
     def train_data(self, seed: int):
-        """What `tfdist.fit` reads: a `tfdist.data` source, shuffled by `seed`, or arrays `(x, y[, sample_weight])`."""
+        """What `tfdist.fit` reads: a `tfdist.data` source, shuffled by `seed`, arrays `(x, y[, sample_weight])`, or a
+        `tf.data.Dataset` whose batches have the settings' `batch_size` rows.
+        """
 
     def eval_data(self):
         """The same for the held-out examples, in their own order."""

@@ -73,6 +73,14 @@ def batching_of(graph: tf.compat.v1.GraphDef) -> Batching:
     return Batching(node.name, int(rows), bool(drops))
 
 
+def rows_per_batch(graph: tf.compat.v1.GraphDef) -> int | None:
+    """The rows of a full batch of the data set, or None where they are not seen."""
+    try:
+        return batching_of(graph).rows
+    except DataError:
+        return None
+
+
 def check_divisible(graph: tf.compat.v1.GraphDef, files: FileList, batching: Batching) -> None:
     """Raises DataError for what makes a data set of some of the files another thing than a part of the whole."""
     by_name = {node.name: node for node in graph.node}

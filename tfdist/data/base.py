@@ -29,6 +29,11 @@ class Data(abc.ABC):
         """
         return False
 
+    @property
+    def rows_per_batch(self) -> int | None:
+        """Rows of a full global batch, where the data comes in batches and says how large they are; else None."""
+        return None
+
     @abc.abstractmethod
     def identity(self) -> dict[str, int | str]:
         """What must be the same on all workers before they train together; the loops compare it."""

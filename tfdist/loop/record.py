@@ -12,10 +12,13 @@ from tfdist.step.agree import gather
 
 
 class Recorder:
-    """Appends what each call has seen, under the epoch of the data that it belongs to."""
+    """Appends what each call has seen, under the epoch of the data that it belongs to.
+
+    Data that does not know its size, and of which the training takes so many steps per epoch, has those epochs.
+    """
 
     def __init__(self, ledger: Ledger, feed: Feed, first_step: int, first_epoch: int):
-        self._ledger, self._size, self._step, self._epoch = ledger, feed.size, first_step, first_epoch
+        self._ledger, self._size, self._step, self._epoch = ledger, feed.size or feed.steps, first_step, first_epoch
 
     def __call__(self, counts, ids) -> None:
         """Records the steps of a call: rows of each, and the ids of all."""
@@ -30,7 +33,7 @@ class Recorder:
                 self.end_epoch()
 
     def end_epoch(self) -> None:
-        """Says that the data's epoch is over. Data of known size says so by itself."""
+        """Says that an epoch of data is over whose size nobody knows."""
         self._ledger.end_epoch(self._epoch, self._step)
         self._epoch += 1
 

@@ -10,7 +10,7 @@ import os
 import tensorflow as tf
 
 from tfdist.batching import Share
-from tfdist.compat.dataset_files import FileList, batching_of, check_divisible, string_lists, with_files
+from tfdist.compat.dataset_files import FileList, batching_of, check_divisible, rows_per_batch, string_lists, with_files
 from tfdist.compat.datasets import dataset_of, graph_of
 from tfdist.data.streams.own import OwnStream
 from tfdist.data.streams.plan import plan_files
@@ -26,6 +26,10 @@ class FileStream(OwnStream):
     """A `tf.data.Dataset` over files, of which each worker reads its own."""
 
     dataset: tf.data.Dataset
+
+    @property
+    def rows_per_batch(self):
+        return rows_per_batch(self._graph)
 
     def identity(self):
         files = sorted((os.path.basename(name), size) for name, size in zip(self._files.names, self._sizes))

@@ -8,6 +8,7 @@ import tensorflow as tf
 
 from tfdist.compat.dataset_differences import differences
 from tfdist.compat.dataset_epochs import counts_iterations, epoch_of
+from tfdist.compat.dataset_files import rows_per_batch
 from tfdist.compat.datasets import all_seeds, graph_of, operations
 from tfdist.data.streams.once import Once
 from tfdist.data.streams.plan import ReadAll
@@ -32,6 +33,10 @@ class SharedStream(Stream):
     dataset: tf.data.Dataset
     same_on_every_worker: bool = False
     _told: set = dataclasses.field(default_factory=set, init=False, repr=False)
+
+    @property
+    def rows_per_batch(self):
+        return rows_per_batch(self._graph)
 
     def identity(self):
         self._check_shared()
