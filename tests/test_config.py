@@ -55,6 +55,7 @@ def test_file_is_resolved_with_defaults(config):
         ("task.width=a=b", lambda e: e.task.arguments["width"], "a=b"),
         ("writers=console", lambda e: e.writers, ("console",)),
         ("writers=()", lambda e: e.writers, ()),
+        ("data.ledger=true", lambda e: (e.data.ledger, e.data.service, e.data.workers), (True, None, 0)),
     ],
 )
 def test_override_changes_one_setting(config, override, read, expected):
@@ -93,6 +94,10 @@ def test_later_override_wins_and_goes_into_a_named_setting(config):
         ("learning_rate.schedule=step", "learning_rate.boundaries=[] with schedule='step'"),
         ("learning_rate.boundaries=5 epochs", "learning_rate.boundaries=['5 epochs'] with schedule='constant'"),
         ("optimizer=lion", "Scaling rule 'auto' with the optimizer lion: "),
+        ("data.service=grpc://a:1", "data.service='grpc://a:1' with data.workers=0: the order of the batches follows"),
+        ("data.service=a:1", "data.service='a:1': the address of a dispatcher is grpc://host:port, or None."),
+        ("data.workers=2", "data.service=None with data.workers=2: "),
+        ("data.workers=-1", "data.workers=-1: "),
         ("startup_timeout=0", "startup_timeout=0: it is a number of seconds above 0."),
         ("epochs", "--config.epochs: an override has a name and a value. Write --config.epochs=VALUE."),
         ("epochs.x=1", "--config.epochs.x=1: 'epochs' is a single value."),

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from tfdist.cluster import Cluster
 from tfdist.cluster.kinds import check_kind, choose_kind
-from tfdist.environments import read_cluster
+from tfdist.environments import read_cluster, read_data_service
 from tfdist.environments.nodelist import expand_nodes, expand_tasks
 from tfdist.errors import ClusterError, UserError
 
@@ -390,3 +390,29 @@ def test_scheduler_with_fewer_processes_than_tasks_is_not_our_error():
     with pytest.raises(ClusterError):
         read_cluster({**TWO, "TFDIST_WORKERS": "3"})
     assert read_cluster({**TWO, "SLURM_STEP_NUM_TASKS": "1"}).num_workers == 2
+
+
+@pytest.mark.parametrize(
+    ("environ", "service"),
+    [
+        ({}, None),
+        ({"TFDIST_DATA_SERVICE": " ", "TFDIST_DATA_WORKERS": ""}, None),
+        ({"TFDIST_DATA_SERVICE": "grpc://a:5050", "TFDIST_DATA_WORKERS": "3"}, ("grpc://a:5050", 3)),
+    ],
+)
+def test_data_service_is_read(environ, service):
+    assert read_data_service(environ) == service
+
+
+@pytest.mark.parametrize(
+    "environ",
+    [
+        {"TFDIST_DATA_SERVICE": "grpc://a:5050"},
+        {"TFDIST_DATA_WORKERS": "3"},
+        {"TFDIST_DATA_SERVICE": "a:5050", "TFDIST_DATA_WORKERS": "3"},
+        {"TFDIST_DATA_SERVICE": "grpc://a:5050", "TFDIST_DATA_WORKERS": "0"},
+    ],
+)
+def test_half_a_data_service_is_refused(environ):
+    with pytest.raises(ClusterError, match="TFDIST_DATA_WORKERS="):
+        read_data_service(environ)

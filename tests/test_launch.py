@@ -1,10 +1,13 @@
 """The launcher runs as it is used: as a process, with a small Python program for a command. No TensorFlow."""
 
+import errno
 import json
 import os
 import pathlib
 import pty
+import re
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -179,3 +182,38 @@ def test_free_ports_differ_and_stay_below_the_kernels_own():
     ports = free_ports(50)
     assert len(set(ports)) == 50
     assert max(ports) < 32768
+
+
+FIND_DATA_WORKER = """
+if not task:
+    say(os.environ["TFDIST_DATA_SERVICE"], os.environ["TFDIST_DATA_WORKERS"])
+    for folder in pathlib.Path("/proc").glob("[0-9]*"):
+        command = (folder / "cmdline").read_bytes().split(b"\\0") if folder.exists() else []
+        ours = command and (folder / "stat").read_text().rpartition(")")[2].split()[1] == str(os.getppid())
+        if ours and b"--role=worker" in command:
+            os.kill(int(folder.name), signal.SIGKILL)
+            break
+time.sleep(60)
+"""
+
+
+def test_lost_data_worker_fails_the_job():
+    done = launch(FIND_DATA_WORKER, "--workers=2", "--data_workers=2", "--grace=1")
+    assert done.returncode == 69
+    assert re.fullmatch(r"grpc://127.0.0.1:\d+ 2\n", done.stdout)
+    assert re.search(r"tfdist.launch: data worker \d ended with SIGKILL; the others were ended", done.stderr)
+
+
+def test_servers_end_with_the_workers():
+    program = """
+address = os.environ["TFDIST_DATA_SERVICE"].removeprefix("grpc://")
+host, port = address.split(":")
+while socket.socket().connect_ex((host, int(port))):
+    time.sleep(0.1)
+say(address)
+"""
+    done = launch("import socket" + program, "--workers=1", "--data_workers=1")
+    assert done.returncode == 0
+    port = int(done.stdout.rpartition(":")[2])
+    with socket.socket() as probe:
+        assert probe.connect_ex(("127.0.0.1", port)) == errno.ECONNREFUSED

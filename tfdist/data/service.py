@@ -1,10 +1,11 @@
 """tf.data service: batches that data workers prepare, in the very order in which the trainers would have read them."""
 
+import contextlib
 import dataclasses
-import functools
 import itertools
 import socket
 import time
+from collections.abc import Iterator
 
 import tensorflow as tf
 
@@ -20,8 +21,12 @@ _SERVICE = tf.data.experimental.service
 _HINT = tf.data.experimental.SHARD_HINT
 _PYTHON = {"PyFunc", "PyFuncStateless", "EagerPyFunc"}
 _PROBE_SECONDS = 0.5
-_pipelines = itertools.count()
-"""Every worker makes the same pipelines in the same order, so that the number of one names it."""
+_LOST = (
+    "The data service has lost its place: a data worker was lost, or started anew. Run the whole job again, with all "
+    "data workers. "
+)
+_numbers = itertools.count()
+"""Every worker makes the same pipelines in the same order, so that a number names one."""
 
 
 def served(data: Indexed, *, service: str, workers: int, run: str, timeout: float = 300.0) -> "Served":
@@ -29,6 +34,9 @@ def served(data: Indexed, *, service: str, workers: int, run: str, timeout: floa
 
     Order, exactly once, and a start at any step are those of `data`, at any number of data workers. What the data
     holds travels to the data workers once per pipeline; arrays in memory are part of it, up to 2 GB.
+
+    A data worker that is lost ends the training with a PeerLostError as soon as its next batch is due. When all are
+    lost the trainers wait until one is started anew, and then end so.
 
     Args:
         data: data with random access whose reading and maps are TensorFlow alone, such as `from_arrays` of arrays in
@@ -50,6 +58,17 @@ def served(data: Indexed, *, service: str, workers: int, run: str, timeout: floa
     if isinstance(workers, bool) or not isinstance(workers, int) or workers < 1:
         raise DataError(f"served(workers={workers!r}): the number of data workers is a whole number, 1 or more.")
     return Served(data, service, workers, run, timeout)
+
+
+@contextlib.contextmanager
+def service_errors() -> Iterator[None]:
+    """Raises PeerLostError where batches come out of their order, which is what the loss of a data worker shows in."""
+    try:
+        yield
+    except tf.errors.InvalidArgumentError as error:
+        if _LOST.strip() not in error.message:
+            raise
+        raise PeerLostError(_LOST.strip()) from error
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -94,7 +113,7 @@ class Served(Data):
             self.service,
             dataset_id,
             spec,
-            job_name=f"{self.run}/{next(_pipelines)}",
+            job_name=self._new_name(),
             consumer_index=share.worker,
             num_consumers=share.workers,
         )
@@ -109,9 +128,15 @@ class Served(Data):
         if key not in self._known:
             elements = self._elements(plan, trainers, first)
             _check_portable(elements)
-            self._wait()
-            self._known[key] = _SERVICE.register_dataset(self.service, elements), elements.element_spec
+            if not self._known:
+                self._wait()
+            # The graphs of two processes differ in the names of functions, and would be two data sets by themselves.
+            dataset_id = _SERVICE.register_dataset(self.service, elements, dataset_id=self._new_name())
+            self._known[key] = dataset_id, elements.element_spec
         return self._known[key]
+
+    def _new_name(self) -> str:
+        return f"{self.run}/{next(_numbers)}"
 
     def _elements(self, plan, trainers: int, first: int) -> tf.data.Dataset:
         """What the data workers run: tuples of the step, the rows, the ids and the tensors of the batch."""
@@ -137,10 +162,6 @@ class Served(Data):
 
     def _wait(self) -> None:
         """Returns once all data workers are there; a batch would be missing from each round before."""
-        return self._all_there
-
-    @functools.cached_property
-    def _all_there(self) -> None:
         until = time.monotonic() + self.timeout
         _wait_for_dispatcher(self.service, until, self.timeout)
         while (there := _data_workers(self.service, self.workers)) < self.workers:
@@ -170,11 +191,7 @@ def _checked(elements: tf.data.Dataset, first: int) -> tf.data.Dataset:
 
     def check(due, element):
         step, *rest = element
-        message = (
-            "The data service has lost its place: a data worker was lost, or started anew. Run the whole job "
-            "again. The batch of this step came in the place of that one:"
-        )
-        with tf.control_dependencies([tf.debugging.assert_equal(step, due, message)]):
+        with tf.control_dependencies([tf.debugging.assert_equal(step, due, _LOST)]):
             return tuple(tf.nest.map_structure(tf.identity, rest))
 
     return elements.enumerate(first).map(check)

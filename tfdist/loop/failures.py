@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import tensorflow as tf
 
 from tfdist.data.python_read import reading_errors
+from tfdist.data.service import service_errors
 from tfdist.errors import DataError, PeerLostError
 from tfdist.loop.feed import Feed
 
@@ -17,7 +18,7 @@ def told_to_users(feed: Feed) -> Iterator[None]:
     PeerLostError for a worker that has gone.
     """
     try:
-        with reading_errors():
+        with reading_errors(), service_errors():
             yield
     except tf.errors.OutOfRangeError as error:
         raise ended_early(feed) from error
