@@ -69,6 +69,9 @@ def refusals():
     uneven = tf.data.Dataset.from_tensor_slices((more, more)).repeat(1 + rank).filter(lambda *_: True).batch(BATCH)
     lied = tfdist.data.from_dataset(uneven, same_on_every_worker=True)
     return {
+        "halves": refused(lambda: tfdist.fit(made, more[rank::2][:50], more[rank::2][:50] + rank, verbose=0)),
+        "batch sizes": refused(lambda: tfdist.fit(made, arrays(), batch_size=BATCH + rank, verbose=0)),
+        "epochs": refused(lambda: tfdist.fit(made, arrays(), batch_size=BATCH, epochs=1 + rank, verbose=0)),
         "sizes": refused(lambda: tfdist.fit(made, more, more, batch_size=BATCH, verbose=0)),
         "seeds": refused(
             lambda: tfdist.fit(made, tfdist.data.from_arrays(more[:50], more[:50], shuffle=True, seed=rank), verbose=0)

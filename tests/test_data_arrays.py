@@ -118,6 +118,10 @@ def test_data_that_is_not_the_same_has_another_identity():
         from_arrays(x[:8], {name: leaf[:8] for name, leaf in y.items()}, shuffle=True),
         from_arrays(x[:, :1], y, shuffle=True),
     ]
+    floats = np.random.default_rng(0).normal(size=(50, 3)).astype("float32")
+    assert from_arrays(floats[::2]).identity() != from_arrays(floats[1::2]).identity()
+    assert from_arrays(floats).identity() == from_arrays(floats * np.float32(1 + 2e-7)).identity()
+    assert from_arrays(np.array([b"a", "b"], object)).identity()["examples"] == 2
     assert all(other.identity() != data.identity() for other in others)
 
 

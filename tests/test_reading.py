@@ -34,7 +34,7 @@ def test_data_that_differs_between_workers_is_refused_on_all_of_them():
         assert "At step 10 of an epoch worker 0 has a batch of 3 rows, worker 1 has a batch of 10 rows" in ends
         for name, message in found.items():
             assert f"so do the workers [{rank}] of 2" in message, name
-            assert "the same data" in message, name
+            assert "the same data and arguments" in message, name
 
 
 def test_own_data_sets_are_trained_on_whole_and_evaluated_exactly(tmp_path):

@@ -34,6 +34,11 @@ class Data(abc.ABC):
         """Rows of a full global batch, where the data comes in batches and says how large they are; else None."""
         return None
 
+    @property
+    def fewest_rows(self) -> int:
+        """Of data of unknown size: a lower bound of the rows of a global batch."""
+        return 1
+
     @abc.abstractmethod
     def identity(self) -> dict[str, int | str]:
         """What must be the same on all workers before they train together; the loops compare it."""

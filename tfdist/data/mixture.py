@@ -3,6 +3,8 @@
 import dataclasses
 import functools
 import itertools
+import math
+import numbers
 from collections.abc import Sequence
 
 import numpy as np
@@ -47,7 +49,7 @@ def mix(parts: Sequence[Indexed], weights: Sequence[float], *, examples: int | N
 
     Args:
         parts: data sets with random access, with elements of one structure, dtype and shape.
-        weights: one positive number per part; their ratios hold to 1 in 10,000.
+        weights: one positive number per part; their proportions hold to 1 in 10,000.
         examples: length of an epoch; by default that of all parts together.
 
     Raises:
@@ -140,17 +142,23 @@ def _pattern(slots) -> tuple[np.ndarray, np.ndarray]:
 
 def _slots(weights, parts: int) -> tuple[int, ...]:
     """Whole numbers in the ratio of the weights, with the smallest sum that shows it exactly, or to 1 in 10,000."""
-    if len(weights) != parts or not all(isinstance(w, int | float) and 0 < w < float("inf") for w in weights):
+    if len(weights) != parts or not all(isinstance(w, numbers.Real) and 0 < float(w) < math.inf for w in weights):
         raise DataError(
             f"mix(weights={list(weights)}) for {parts} parts: each part has one weight, a number above 0. Leave out a "
             "part that shall not be seen."
         )
-    shares = np.asarray(weights, float) / sum(weights)
+    shares = np.asarray(weights, float) / max(weights)
+    shares /= shares.sum()
+    if shares.min() * _FINEST < 1:
+        raise DataError(
+            f"mix(weights={list(weights)}): a part has less than 1 in {_FINEST:,} of the examples, and "
+            "proportions hold to that. Give it more, or leave it out."
+        )
     for total in itertools.chain(range(1, 101), (1_000, _FINEST)):
         slots = np.rint(shares * total)
         if np.allclose(slots / total, shares, rtol=1e-9) and slots.all():
             break
-    slots = np.maximum(slots, 1).astype(int)
+    slots = slots.astype(int)
     return tuple(int(count) for count in slots // np.gcd.reduce(slots))
 
 

@@ -53,15 +53,21 @@ def read_in_python(read, indices, specs) -> list:
     """The tensors of `specs` that `read(indices)` returns as a list of arrays. For use in a traced function."""
 
     def counted(index):
-        with _calls:
-            try:
-                return read(index)
-            except TfdistError as error:
-                _failures.append(error)
-                raise
+        with _calls, kept_errors():
+            return read(index)
 
     leaves = tf.numpy_function(counted, [indices], [spec.dtype for spec in specs])
     return [tf.ensure_shape(leaf, spec.shape) for leaf, spec in zip(leaves, specs)]
+
+
+@contextlib.contextmanager
+def kept_errors() -> Iterator[None]:
+    """Around Python code that TensorFlow calls: keeps the TfdistError that it raises, for `reading_errors`."""
+    try:
+        yield
+    except TfdistError as error:
+        _failures.append(error)
+        raise
 
 
 @contextlib.contextmanager

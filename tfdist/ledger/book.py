@@ -69,6 +69,15 @@ def read_book(folder: pathlib.Path) -> Book:
     return Book(runs, dict(sorted(epochs.items())), ends)
 
 
+def last_step(folder, epoch: int) -> int:
+    """The steps of the whole training that are done by the end of `epoch`; 0 if no ledger in `folder` knows."""
+    if next(ledger_files(folder), None) is None:
+        return 0
+    book = read_book(pathlib.Path(folder))
+    stops = [record.stop for number, records in book.epochs.items() if number <= epoch for record in records]
+    return max(stops, default=0)
+
+
 def _runs(folder, frames: list[Frame]) -> dict[int, Run]:
     starts: dict[int, Start] = {}
     for frame in frames:

@@ -111,12 +111,6 @@ def next_run(folder) -> int:
     return 1 + max((frame.run for frame in frames), default=0)
 
 
-def last_step(folder, epoch: int) -> int:
-    """The steps of the whole training that were done when `epoch` ended; 0 if no file in `folder` knows."""
-    frames = (frame for _, path in ledger_files(folder) for frame in read_frames(path)[0])
-    return max((frame.step for frame in frames if isinstance(frame, Ended) and frame.epoch == epoch), default=0)
-
-
 def ledger_files(folder) -> Iterator[tuple[int, pathlib.Path]]:
     """The rank of the worker and the path of each ledger in `folder`, by rank."""
     for path in sorted(pathlib.Path(folder).glob("worker-*.ledger")):

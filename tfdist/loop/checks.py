@@ -102,27 +102,27 @@ def check_evaluation(model, share: Share, smallest_batch: int) -> None:
 
 def check_prediction(feed: Feed) -> None:
     """Raises DataError for data whose outputs could not be put in the order of the input."""
-    if feed.data.shares_rows:
+    if feed.data.shares_rows and feed.share.workers > 1:
         raise DataError(
             "predict of data of which each worker has rows of its own: there is no order of the input to return the "
             "outputs in. Hand over a data set that is the same on every worker."
         )
 
 
-def check_same_data(strategy, feed: Feed) -> None:
-    """Raises DataError unless all workers were given the same data. All of them must call it."""
+def check_same_data(strategy, feed: Feed, **arguments) -> None:
+    """Raises DataError unless all workers were given the same data and `arguments`. All of them must call it."""
     share = feed.share
     if share.workers == 1:
         return
-    identity = feed.data.identity()
+    identity = feed.identity() | arguments
     digest = int.from_bytes(hashlib.blake2b(repr(sorted(identity.items())).encode(), digest_size=7).digest(), "big")
     gather_all = tf.function(lambda values: gather(strategy, share, values), autograph=False)
     digests = gather_all(tf.constant([digest], tf.int64)).numpy()[:, 0].tolist()
     if len(set(digests)) > 1:
         same = [worker for worker, other in enumerate(digests) if other == digest]
         raise DataError(
-            f"The data differs from worker to worker. This one has {identity}, and so do the workers {same} of "
-            f"{share.workers}. Give all workers the same data; each reads its own part of it."
+            f"The data or the arguments differ from worker to worker. This one has {identity}, and so do the workers "
+            f"{same} of {share.workers}. Give all workers the same data and arguments; each reads its own part."
         )
 
 
@@ -137,7 +137,8 @@ def _check_custom_step(model, share: Share, accumulate_steps: int, smallest_batc
     if smallest_batch < share.replicas:
         raise BatchError(
             f"A global batch may have {smallest_batch} row(s) for {share.replicas} replicas, and a train_step of the "
-            "model's own cannot skip a replica without rows. Use drop_remainder=True or another batch size."
+            "model's own cannot skip a replica without rows. Use drop_remainder=True (for a data set, in its batch()) "
+            "or another batch size."
         )
 
 

@@ -44,16 +44,27 @@ class Feed:
         """Whether the workers know, without asking each other, how many steps follow and how many rows each has."""
         return self.steps is not None and not self.data.shares_rows
 
+    @property
+    def is_endless(self) -> bool:
+        """Whether one iteration of the data goes on for ever."""
+        return bool(self._batches(repeat=False).cardinality() == tf.data.INFINITE_CARDINALITY)
+
     @functools.cached_property
     def batch_spec(self):
         """Nested `tf.TensorSpec` of one batch."""
         return self._batches(repeat=False).element_spec[2]
 
+    def identity(self) -> dict:
+        """What must be the same on all workers."""
+        return self.data.identity() | {
+            "batch_size": self.batch_size, "steps per epoch": self.steps, "drop_remainder": self._drop
+        }  # fmt: skip
+
     @property
     def smallest_batch(self) -> int:
         """A lower bound of the rows of a global batch."""
         plan = self.plan
-        return 1 if plan is None else plan.last_rows
+        return self.data.fewest_rows if plan is None else plan.last_rows
 
     @property
     def plan(self) -> EpochPlan | None:
@@ -92,7 +103,7 @@ class Feed:
         return self._made[key]
 
     def _check_finite(self) -> None:
-        if self._batches(repeat=False).cardinality() == tf.data.INFINITE_CARDINALITY:
+        if self.is_endless:
             raise DataError(
                 "The data never ends and nothing says how long an epoch is. Give steps_per_epoch (or steps, "
                 "validation_steps)."

@@ -80,7 +80,10 @@ def fit(
         class_weight=class_weight,
     )
     checks.check_fit(model, share, callbacks, accumulate_steps, feed.smallest_batch)
-    checks.check_same_data(model.distribute_strategy, feed)
+    checks.check_same_data(
+        model.distribute_strategy, feed, epochs=epochs, initial_epoch=initial_epoch, accumulate_steps=accumulate_steps,
+        class_weight=class_weight, validation=(validation_data is not None, validation_freq),
+    )  # fmt: skip
     runner.build(model, feed.batch_spec)
     validation = None
     if validation_data is not None:

@@ -12,13 +12,12 @@ from tfdist.step.agree import gather
 
 
 class Recorder:
-    """Appends what each call has seen, under the epoch of the data that it belongs to.
+    """Appends what each call has seen, under the epoch of the data that it belongs to."""
 
-    Data that does not know its size, and of which the training takes so many steps per epoch, has those epochs.
-    """
-
-    def __init__(self, ledger: Ledger, feed: Feed, first_step: int, first_epoch: int):
-        self._ledger, self._size, self._step, self._epoch = ledger, feed.size or feed.steps, first_step, first_epoch
+    def __init__(self, ledger: Ledger, size: int | None, first_step: int, epoch: int, position: int):
+        """`size`: steps of an epoch of the data, if known; `epoch` and `position` in it: where the training starts."""
+        self._ledger, self._size, self._step = ledger, size, first_step
+        self._epoch, self._position = epoch, position
 
     def __call__(self, counts, ids) -> None:
         """Records the steps of a call: rows of each, and the ids of all."""
@@ -28,17 +27,18 @@ class Recorder:
             rows = int(counts[:steps].sum())
             self._ledger.append(self._epoch, self._step, counts[:steps].tolist(), ids[:rows])
             self._step += steps
+            self._position += steps
             counts, ids = counts[steps:], ids[rows:]
-            if self._size and self._step % self._size == 0:
+            if self._position == self._size:
                 self.end_epoch()
 
     def end_epoch(self) -> None:
         """Says that an epoch of data is over whose size nobody knows."""
         self._ledger.end_epoch(self._epoch, self._step)
-        self._epoch += 1
+        self._epoch, self._position = self._epoch + 1, 0
 
     def _steps_left(self, steps: int) -> int:
-        return min(steps, self._size - self._step % self._size) if self._size else steps
+        return min(steps, self._size - self._position) if self._size else steps
 
 
 @contextlib.contextmanager
@@ -51,14 +51,26 @@ def recorder(folder, strategy, feed: Feed, first_epoch: int) -> Iterator[Recorde
     if folder is None:
         yield None
         return
-    begun = [next_run(folder), last_step(folder, first_epoch - 1)]
+    size, epoch, position = _start(feed, first_epoch)
     share = feed.share
+    known = tf.constant([next_run(folder), last_step(folder, epoch - 1)], tf.int64)
     gather_all = tf.function(lambda values: gather(strategy, share, values), autograph=False)
-    run, step = gather_all(tf.constant(begun, tf.int64)).numpy().max(axis=0).tolist()
-    if feed.steps is not None:
-        step = first_epoch * feed.steps
-    epoch = step // feed.size if feed.size else first_epoch
+    run, before = gather_all(known).numpy().max(axis=0).tolist()
+    # A ledger that begins with this run counts the steps before it as this run would have made them.
+    first_step = position + (before or epoch * (size or 0))
     plan = feed.plan
     facts = (None, 0) if plan is None else (plan.examples, plan.dropped)
-    with Ledger(folder, share.worker, share.workers, run, step, *facts) as ledger:
-        yield Recorder(ledger, feed, step, epoch)
+    with Ledger(folder, share.worker, share.workers, run, first_step, *facts) as ledger:
+        yield Recorder(ledger, size, first_step, epoch, position)
+
+
+def _start(feed: Feed, first_epoch: int) -> tuple[int | None, int, int]:
+    """The size of an epoch of the data in steps, if known; the epoch of the data to start in, and the step in it.
+
+    Data that never ends has the training's epochs. Of data of unknown size that ends, the training's epochs of so many
+    steps are one epoch of the data, which is read once.
+    """
+    size = feed.size or (feed.steps if feed.steps and feed.is_endless else None)
+    if size is None:
+        return (None, first_epoch, 0) if feed.steps is None else (None, 0, first_epoch * feed.steps)
+    return size, *divmod(first_epoch * (feed.steps or size), size)

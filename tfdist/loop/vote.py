@@ -39,7 +39,8 @@ def turns(runner: Runner, feed: Feed, wants_to_stop) -> Iterator[Turn]:
         Stopped: a worker wants to stop.
         DataError: data that is the same on all workers ended on some of them, or all of it before its time or at once.
     """
-    batches, last, step = feed.epoch(), None, 0
+    batches, step = feed.epoch(), 0
+    last: Any = None
     while feed.steps is None or step < feed.steps:
         with told_to_users(feed):
             found = next(batches, None)
@@ -56,7 +57,9 @@ def turns(runner: Runner, feed: Feed, wants_to_stop) -> Iterator[Turn]:
             return
         _check(feed, step, alls)
         total = int(np.maximum(rows, 0).sum())
-        last = _without_rows(feed, last) if found is None else found
+        if total == 0:
+            continue  # a batch without rows is no step
+        last = found if own > 0 or not feed.data.shares_rows else _without_rows(feed, last)
         yield Turn(Rows(tf.constant(total, tf.int64), tf.size(last[1], tf.int64)), last[1], last[2])
         step += 1
 
@@ -83,8 +86,7 @@ def _check(feed: Feed, step: int, alls) -> None:
 def _without_rows(feed: Feed, last):
     """A batch of one row that counts as none: the last one seen, for its values are sound."""
     if last is None:
-        batch = tf.nest.map_structure(_one_row, feed.batch_spec)
-        return None, tf.zeros([0], tf.int64), batch
+        return None, tf.zeros([0], tf.int64), tf.nest.map_structure(_one_row, feed.batch_spec)
     return None, last[1][:0], tf.nest.map_structure(lambda leaf: None if leaf is None else leaf[:1], last[2])
 
 

@@ -9,6 +9,7 @@ import keras
 import tensorflow as tf
 
 from tfdist.compat.one_iteration import rest_of
+from tfdist.data.python_read import kept_errors
 from tfdist.data.specs import tensors_of
 from tfdist.data.streams.rows import any_rows, check_batched
 from tfdist.errors import DataError
@@ -59,10 +60,20 @@ def dataset_of_iterator(batches: Iterator) -> tf.data.Dataset:
     first = next(batches, None)
     if first is None:
         raise DataError("The iterator yields no batch. Make a new one: it may have been used up before.")
-    source = itertools.chain([first], batches)
-    return tf.data.Dataset.from_generator(
-        lambda: map(keras.tree.lists_to_tuples, source), output_signature=_signature(first)
-    )
+    begun: list = []
+
+    def read_once():
+        with kept_errors():
+            if begun:
+                raise DataError(
+                    "A Python iterator of batches is read once, and an earlier epoch, evaluation or fit has begun to "
+                    "read this one: what was read ahead would be lost. Give a new iterator each time, or a function "
+                    "that makes one: tf.data.Dataset.from_generator(function, output_signature=...)."
+                )
+        begun.append(True)
+        return map(keras.tree.lists_to_tuples, itertools.chain([first], batches))
+
+    return tf.data.Dataset.from_generator(read_once, output_signature=_signature(first))
 
 
 def _signature(batch):

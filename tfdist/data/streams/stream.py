@@ -43,6 +43,11 @@ class Stream(Data):
     def element_spec(self):
         return tf.nest.map_structure(any_rows, self._raw_spec())
 
+    @property
+    def fewest_rows(self):
+        rows = {spec.shape[0] for spec in tf.nest.flatten(self._raw_spec()) if isinstance(spec, tf.TensorSpec)}
+        return max((count for count in rows if count is not None and not self.shares_rows), default=1)
+
     def identity(self):
         return {"batch": str(self.element_spec), "steps": str(self._cardinality())}
 
