@@ -98,6 +98,44 @@ def of_one_worker(context):
     return numbers.map(pair).batch(context.get_per_replica_batch_size(BATCH))
 
 
+def with_holes(context):
+    """A worker's own rows, of which the second one has none in the second batch."""
+    mine = context.input_pipeline_id
+    numbers = tf.data.Dataset.range(100 * mine, 100 * mine + 12).map(pair).batch(4)
+    return numbers.map(lambda x, y: tuple(t[: 4 if mine == 0 else tf.where(x[0, 0] == 104, 0, 4)] for t in (x, y)))
+
+
+def trained_with_holes(strategy):
+    """The largest absolute weight after training on `with_holes`, with batch statistics."""
+    with strategy.scope():
+        made = keras.Sequential([keras.Input((1,)), keras.layers.BatchNormalization(), keras.layers.Dense(1)])
+        made.compile(keras.optimizers.SGD(1e-4), "mse")
+    history = tfdist.fit(made, tfdist.data.from_dataset(with_holes), verbose=0)
+    return int(made.optimizer.iterations.numpy()), history.history["loss"][0], [w.max() for w in made.get_weights()]
+
+
+class OwnStep(keras.Model):
+    """A model with a step of its own."""
+
+    def train_step(self, data):
+        x, y = data
+        with tf.GradientTape() as tape:
+            loss = self.compute_loss(x, y, self(x, training=True))
+        self.optimizer.apply(tape.gradient(loss, self.trainable_variables), self.trainable_variables)
+        return {"loss": loss}
+
+
+def own_step(strategy):
+    """Steps of a model with a step of its own on batches that say that they are whole."""
+    with strategy.scope():
+        inputs = keras.Input((1,))
+        made = OwnStep(inputs, keras.layers.Dense(1)(inputs))
+        made.compile(keras.optimizers.SGD(1e-4), "mse")
+    whole = tf.data.Dataset.range(20).map(pair).batch(BATCH, drop_remainder=True)
+    tfdist.fit(made, whole, verbose=0)
+    return int(made.optimizer.iterations.numpy())
+
+
 def batches_once(numbers):
     """A generator that can be run through once."""
     for first in range(0, numbers, BATCH):
@@ -135,6 +173,8 @@ def own_data(folder, ledgers):
     return {
         "steps": steps,
         "losses": {"files": mean_of(strategy, files), "function": mean_of(strategy, made["function"])},
+        "holes": trained_with_holes(strategy),
+        "own step": own_step(strategy),
         "predict": refused(lambda: tfdist.predict(model(strategy), files.map(lambda x, y: x))),
         "differing": refused(lambda: tfdist.fit(model(strategy), generated(rank), verbose=0)),
         "unseeded": refused(

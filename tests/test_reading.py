@@ -54,5 +54,8 @@ def test_own_data_sets_are_trained_on_whole_and_evaluated_exactly(tmp_path):
     assert first["steps"] == {"files": 14, "function": 6, "once": 5, "generated": 10}
     np.testing.assert_allclose(first["losses"]["files"], np.mean(np.arange(60.0) ** 2), rtol=1e-5)
     np.testing.assert_allclose(first["losses"]["function"], np.mean(np.arange(25.0) ** 2), rtol=1e-5)
+    steps, loss, weights = first["holes"]
+    assert steps == 3 and np.isfinite([loss, *np.ravel(weights)]).all()
+    assert first["own step"] == 2
     assert "no order of the input" in first["predict"]
     assert "give each a seed" in first["unseeded"]
