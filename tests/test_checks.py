@@ -38,7 +38,16 @@ def short():
     return tf.data.Dataset.from_tensors((X, Y)).filter(lambda x, y: True)
 
 
+def of_any_length():
+    return tfdist.data.from_arrays(np.arange(1, 5)).map(lambda i: (tf.ones([i, 4])[0], tf.ones([i])))
+
+
 REFUSED = [
+    (
+        lambda: tfdist.fit(model(), of_any_length(), verbose=0),
+        tfdist.DataError,
+        r"shapes \[1\] and \[2\] in one batch.*Pad, cut",
+    ),
     (lambda: tfdist.fit(model(compiled=False), X, Y), tfdist.UserError, "not compiled"),
     (lambda: tfdist.evaluate(model(compiled=False), X, Y), tfdist.UserError, "not compiled"),
     (lambda: tfdist.fit(model(), X, Y, accumulate_steps=0), tfdist.BatchError, "accumulate_steps=0"),

@@ -22,10 +22,23 @@ def told_to_users(feed: Feed) -> Iterator[None]:
             yield
     except tf.errors.OutOfRangeError as error:
         raise ended_early(feed) from error
+    except tf.errors.InvalidArgumentError as error:
+        raise (_of_different_shapes(error) or error) from None
     except (tf.errors.UnavailableError, tf.errors.AbortedError) as error:
         if feed.share.workers == 1:
             raise
         raise peer_lost(f"worker {feed.share.worker}", error) from error
+
+
+def _of_different_shapes(error: tf.errors.OpError) -> DataError | None:
+    """The error for examples that make no batch; None if `error` is of another kind."""
+    shapes = re.search(r"Incompatible shapes during merge: (\[.*?\]) vs\. (\[.*?\])", error.message)
+    if shapes is None:
+        return None
+    return DataError(
+        f"map() returns examples of the shapes {shapes[1]} and {shapes[2]} in one batch, which has one shape. Pad, cut "
+        "or resize them in it."
+    )
 
 
 def ended_early(feed: Feed) -> DataError:
