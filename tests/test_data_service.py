@@ -38,7 +38,7 @@ def service_of(workers, started=None):
     try:
         yield f"grpc://127.0.0.1:{ports[0]}"
     finally:
-        for server in [*running, dispatcher]:
+        for server in [dispatcher, *running]:
             server._stop()
 
 
