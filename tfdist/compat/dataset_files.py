@@ -18,7 +18,16 @@ _BATCHWISE = (
 _CACHES = ("CacheDataset", "CacheDatasetV2")
 _DATASET = re.compile(r"Dataset(V\d+)?$")
 _REMEDY = "Or hand over a function of the tf.distribute.InputContext, or leave the policy at AUTO."
-_COUNTING = ("AssertCardinalityDataset", "ShardDataset", "SkipDataset", "TakeDataset")
+# What takes each element by itself, so that it does to the elements of some files what it does to them among all. All
+# others (take, scan, unique, group_by_window ...) count, group or compare: a list of those would miss the next.
+_ELEMENTWISE = (
+    "CacheDataset", "CacheDatasetV2", "ConcatenateDataset", "FilterDataset", "FlatMapDataset", "IgnoreErrorsDataset",
+    "InterleaveDataset", "LegacyParallelInterleaveDatasetV2", "MapDataset", "ModelDataset", "OptionsDataset",
+    "ParallelFilterDataset", "ParallelInterleaveDatasetV2", "ParallelInterleaveDatasetV3",
+    "ParallelInterleaveDatasetV4", "ParallelMapDataset", "ParallelMapDatasetV2", "ParseExampleDatasetV2",
+    "PrefetchDataset", "PrivateThreadPoolDataset", "MaxIntraOpParallelismDataset", "RepeatDataset",
+    "ShuffleAndRepeatDatasetV2", "ShuffleDatasetV3", "UnbatchDataset",
+)  # fmt: skip
 
 
 class FileList(NamedTuple):
@@ -85,16 +94,18 @@ def check_divisible(graph: tf.compat.v1.GraphDef, files: FileList, batching: Bat
     """Raises DataError for what makes a data set of some of the files another thing than a part of the whole."""
     by_name = {node.name: node for node in graph.node}
     before = upstream(by_name[batching.node], by_name)
-    if counting := {node.op for node in before.values()} & set(_COUNTING):
-        raise DataError(
-            f"Policy FILE with {', '.join(sorted(counting))} before the batches: it counts over all files, but each "
-            f"worker reads its own alone. {_REMEDY}"
-        )
-    if others := [node.op for node in before.values() if _is_source(node, by_name) and node.name != files.reader]:
+    sources = [node for node in before.values() if _is_source(node, by_name)]
+    if others := [node.op for node in sources if node.name != files.reader]:
         raise DataError(
             f"Policy FILE, but beside the files the data set reads {', '.join(sorted(others))}, of which every worker "
             "would read all: targets would meet the inputs of other files, or rows would be seen twice. Slice paths "
             f"and targets together, `from_tensor_slices((paths, targets))`. {_REMEDY}"
+        )
+    between = [node for name, node in before.items() if name not in (files.reader, batching.node)]
+    if counting := sorted({node.op for node in between if _counts(node, between, by_name)}):
+        raise DataError(
+            f"Policy FILE with {', '.join(counting)} before the batches: it counts, groups or compares the elements of "
+            f"all files, but each worker reads its own alone. {_REMEDY}"
         )
     if any(value_of(by_name[source(node.input[1])]) for node in graph.node if node.op in _CACHES):
         raise DataError(f"Policy FILE with cache(filename), which all workers would share. Cache in memory. {_REMEDY}")
@@ -131,6 +142,13 @@ def _is_string(node) -> bool:
 
 def _text(name: bytes) -> str:
     return name.decode(errors="surrogateescape")
+
+
+def _counts(node, between, by_name) -> bool:
+    """Whether a data set between the files and the batches is more than what becomes of each element."""
+    if node.op in _BATCHES and any(other.op == "UnbatchDataset" for other in between):
+        return bool(value_of(by_name[source(node.input[_BATCHES[node.op][1]])]))
+    return bool(_DATASET.search(node.op)) and node.op not in _ELEMENTWISE
 
 
 def _is_source(node, by_name) -> bool:
