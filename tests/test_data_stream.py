@@ -116,6 +116,22 @@ def with_noise(i):
     return i + tf.random.uniform([], maxval=2, dtype=tf.int64)
 
 
+def random_count(*_):
+    return tf.random.uniform([], 1, 3, tf.int64)
+
+
+def python_count(*_):
+    return tf.ensure_shape(tf.numpy_function(lambda: np.int64(2), [], tf.int64), [])
+
+
+def chosen(selector):
+    return tf.data.Dataset.choose_from_datasets([RANGE(4), RANGE(9)], selector)
+
+
+def filtered_by(generator):
+    return RANGE(9).filter(lambda i: generator.uniform([]) < 2.0)
+
+
 def distributed():
     return tf.distribute.OneDeviceStrategy("CPU:0").experimental_distribute_dataset(RANGE(4).batch(2))
 
@@ -133,6 +149,34 @@ DIFFERING = {
     "options": (lambda: loose(RANGE(9).map(lambda i: i, num_parallel_calls=2)), "leave it at True"),
     "filter": (lambda: RANGE(9).filter(lambda i: tf.random.uniform([]) > 0.5), "stateless_uniform"),
     "filter below": (lambda: RANGE(9).map(with_noise).filter(lambda i: i > 3), "stateless_uniform"),
+    "filter by a generator": (lambda: filtered_by(tf.random.Generator.from_seed(1)), "stateless_uniform"),
+    "take inside": (lambda: RANGE(3).flat_map(lambda i: RANGE(9).take(random_count())), "stateless_uniform"),
+    "skip inside": (lambda: RANGE(3).interleave(lambda i: RANGE(9).skip(random_count())), "stateless_uniform"),
+    "repeat inside": (lambda: RANGE(3).flat_map(lambda i: RANGE(2).repeat(random_count())), "stateless_uniform"),
+    "shard inside": (
+        lambda: RANGE(3).interleave(lambda i: RANGE(9).shard(4, random_count()), num_parallel_calls=2),
+        "stateless_uniform",
+    ),
+    "range inside": (lambda: RANGE(3).flat_map(lambda i: RANGE(random_count())), "stateless_uniform"),
+    "count from before": (lambda: RANGE(3).map(random_count).flat_map(RANGE), "stateless_uniform"),
+    "count from before, within": (
+        lambda: RANGE(3).map(random_count).flat_map(lambda n: RANGE(2).interleave(lambda j: RANGE(9).take(n + j))),
+        "stateless_uniform",
+    ),
+    "filter by what was before": (
+        lambda: RANGE(3).map(with_noise).flat_map(lambda n: RANGE(9).filter(lambda i: i > n)),
+        "stateless_uniform",
+    ),
+    "choice": (lambda: chosen(RANGE(9).map(lambda i: random_count() - 1)), "stateless_uniform"),
+    "choice in Python": (lambda: chosen(RANGE(9).map(lambda i: python_count() - 1)), "stateful=False"),
+    "filter in Python": (lambda: RANGE(9).filter(lambda i: python_count() > 1), "stateful=False"),
+    "filter in eager Python": (
+        lambda: RANGE(9).filter(lambda i: tf.ensure_shape(tf.py_function(lambda: True, [], tf.bool), [])),
+        "stateful=False",
+    ),
+    "take_while in Python": (lambda: RANGE(9).take_while(lambda i: python_count() > 1), "stateful=False"),
+    "take in Python": (lambda: RANGE(3).flat_map(lambda i: RANGE(9).take(python_count())), "stateful=False"),
+    "count from Python before": (lambda: RANGE(3).map(python_count).flat_map(RANGE), "stateful=False"),
     "rows": (lambda: RANGE(9).batch(3).map(tf.random.shuffle).unbatch(), "stateless_shuffle"),
 }
 
@@ -147,9 +191,26 @@ def test_what_may_differ_between_workers_is_refused(name):
     assert read(from_dataset(dataset, same_on_every_worker=True), Share(0, 2))
 
 
+def noisy_pairs():
+    return RANGE(9).map(lambda i: (i, with_noise(i)))
+
+
+def capturing(count):
+    return noisy_pairs().flat_map(lambda i, noise: tf.data.Dataset.from_tensors(noise).repeat(count))
+
+
 SAME = {
     "parallel": lambda: RANGE(9).interleave(RANGE, num_parallel_calls=2).map(lambda i: i, 2),
     "noise in values": lambda: RANGE(9).filter(lambda i: i > 3).map(with_noise),
+    "noise inside": lambda: RANGE(3).interleave(lambda i: RANGE(i, 9).take(2).map(with_noise).repeat(2)),
+    "noise beside a count": lambda: noisy_pairs().flat_map(lambda i, noise: tf.data.Dataset.from_tensors(noise)),
+    "noise before a captured count": lambda: capturing(tf.constant(2, tf.int64)),
+    "values of Python": lambda: RANGE(9).map(lambda i: i + python_count()).filter(lambda i: i > 3),
+    "pure Python": lambda: RANGE(9).filter(
+        lambda i: tf.ensure_shape(tf.numpy_function(lambda i: i > 3, [i], tf.bool, stateful=False), [])
+    ),
+    "chosen": lambda: chosen(RANGE(2).repeat()).map(with_noise),
+    "chosen from noise": lambda: tf.data.Dataset.choose_from_datasets([RANGE(4).map(with_noise)] * 2, RANGE(2)),
     "sample": lambda: tf.data.Dataset.sample_from_datasets([RANGE(3), RANGE(3)], [0.5, 0.5], seed=1),
     "seed 0": lambda: RANGE(9).shuffle(9, seed=0),
     "loose without effect": lambda: loose(RANGE(9)),
