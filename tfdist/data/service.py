@@ -3,8 +3,6 @@
 import contextlib
 import dataclasses
 import itertools
-import socket
-import time
 from collections.abc import Iterator
 
 import tensorflow as tf
@@ -14,13 +12,13 @@ from tfdist.compat.datasets import graph_of, operations
 from tfdist.data.base import Data
 from tfdist.data.indexed import Indexed
 from tfdist.data.order import locate
+from tfdist.data.service_probe import address_of, wait_for_servers
 from tfdist.data.specs import packed_as, tensors_of
 from tfdist.errors import DataError, PeerLostError
 
 _SERVICE = tf.data.experimental.service
 _HINT = tf.data.experimental.SHARD_HINT
 _PYTHON = {"PyFunc", "PyFuncStateless", "EagerPyFunc"}
-_PROBE_SECONDS = 0.5
 _LOST = (
     "The data service has lost its place: a data worker was lost, or started anew. Run the whole job again, with all "
     "data workers. "
@@ -54,7 +52,7 @@ def served(data: Indexed, *, service: str, workers: int, run: str, timeout: floa
             f"served({type(data).__name__}): a data service needs data with random access, as from_arrays makes it: "
             "of a stream each data worker would run a copy. Leave the service out for it."
         )
-    _address(service)
+    address_of(service)
     if isinstance(workers, bool) or not isinstance(workers, int) or workers < 1:
         raise DataError(f"served(workers={workers!r}): the number of data workers is a whole number, 1 or more.")
     return Served(data, service, workers, run, timeout)
@@ -129,7 +127,7 @@ class Served(Data):
             elements = self._elements(plan, trainers, first)
             _check_portable(elements)
             if not self._known:
-                self._wait()
+                wait_for_servers(self.service, self.workers, self.timeout)
             # The graphs of two processes differ in the names of functions, and would be two data sets by themselves.
             dataset_id = _SERVICE.register_dataset(self.service, elements, dataset_id=self._new_name())
             self._known[key] = dataset_id, elements.element_spec
@@ -159,18 +157,6 @@ class Served(Data):
         specs = tensors_of(self.element_spec)
         shaped = [tf.ensure_shape(tensor, spec.shape) for tensor, spec in zip(tensors, specs)]
         return rows, ids, packed_as(self.element_spec, shaped)
-
-    def _wait(self) -> None:
-        """Returns once all data workers are there; a batch would be missing from each round before."""
-        until = time.monotonic() + self.timeout
-        _wait_for_dispatcher(self.service, until, self.timeout)
-        while (there := _data_workers(self.service, self.workers)) < self.workers:
-            if time.monotonic() > until:
-                raise PeerLostError(
-                    f"The data service at {self.service} has {there} of {self.workers} data workers after "
-                    f"{self.timeout:g} s. Start the others, or wait longer for them."
-                )
-            time.sleep(_PROBE_SECONDS)
 
 
 def _by_step(received: tf.data.Dataset, workers: int, first: int) -> tf.data.Dataset:
@@ -211,47 +197,3 @@ def _check_portable(elements: tf.data.Dataset) -> None:
             "travel to the data workers. Leave the service out, or take from_arrays of paths and read the files with "
             "TensorFlow in `.map(fn)`."
         )
-
-
-def _address(service) -> tuple[str, int]:
-    """Host and port."""
-    text = service if isinstance(service, str) else ""
-    host, _, port = text.removeprefix("grpc://").rpartition(":")
-    if not text.startswith("grpc://") or not host or not port.isdigit():
-        raise DataError(f"service={service!r}: the address of a dispatcher is grpc://host:port.")
-    return host.strip("[]"), int(port)
-
-
-def _wait_for_dispatcher(service: str, until: float, timeout: float) -> None:
-    """TensorFlow would wait for an hour, and say nothing."""
-    while True:
-        try:
-            socket.create_connection(_address(service), timeout=max(1.0, until - time.monotonic())).close()
-            return
-        except OSError as error:
-            if time.monotonic() > until:
-                raise PeerLostError(
-                    f"The dispatcher of the data service at {service} does not answer after {timeout:g} s "
-                    f"({error}). Start it, or correct the address."
-                ) from error
-        time.sleep(_PROBE_SECONDS)
-
-
-def _data_workers(service: str, workers: int) -> int:
-    """The data workers that are there. Raises DataError if the dispatcher does not expect just as many."""
-    probe = tf.data.Dataset.range(tf.int64.max).shard(_HINT, _HINT).batch(2).take(1)
-    probe = probe.apply(_SERVICE.distribute(_SERVICE.ShardingPolicy.HINT, service))
-    try:
-        found = [pair.numpy() for pair in probe]
-    except tf.errors.OpError as error:
-        raise DataError(
-            f"The data service at {service} does not know its data workers: {error.message}. Start the dispatcher with "
-            "`python -m tfdist.data_service`, or with their worker_addresses."
-        ) from error
-    expected = {int(second - first) for first, second in found}
-    if expected - {workers}:
-        raise DataError(
-            f"The data service at {service} has {expected.pop()} data workers, not {workers}: a wrong number would "
-            "mix up the batches. Correct the number."
-        )
-    return len(found)
