@@ -1,15 +1,18 @@
 """What `tfdist.compat` takes for granted of the graphs of `tf.data` and of the end of a process."""
 
+import json
 import subprocess
 import sys
 
+import lookalikes
 import pytest
 import tensorflow as tf
 
 from tfdist.compat.dataset_differences import differences
+from tfdist.compat.dataset_digest import digest_of
 from tfdist.compat.dataset_epochs import counts_iterations, fresh_copy
 from tfdist.compat.dataset_files import batching_of, string_lists
-from tfdist.compat.datasets import all_seeds, graph_of, operations, outline
+from tfdist.compat.datasets import graph_of, operations
 
 RANGE = tf.data.Dataset.range
 
@@ -79,22 +82,67 @@ def test_graphs_say_where_files_and_batches_are(batch, node, drops, tmp_path):
     assert (by_name[reader], by_name[batching.node]) == ("TensorSliceDataset", node)
 
 
-def test_graphs_show_python_generators_and_all_seeds():
+def test_graphs_show_python_generators():
     generator = tf.data.Dataset.from_generator(lambda: iter([1]), output_signature=tf.TensorSpec((), tf.int64))
     assert "GeneratorDataset" in operations(graph_of(generator.map(lambda i: i)))
     assert "GeneratorDataset" not in operations(graph_of(RANGE(4).map(lambda i: i)))
-    inner = RANGE(2).flat_map(lambda i: RANGE(4).shuffle(4, seed=3)).shuffle(4, seed=5)
-    assert [5 in seeds for seeds in all_seeds(graph_of(inner))].count(True) == 1
-    assert [3 in seeds for seeds in all_seeds(graph_of(inner))].count(True) == 1
 
 
-def test_outlines_are_equal_for_the_same_code_and_values():
-    def make(worker=0, seed=1, scale=2):
-        numbers = tf.data.TextLineDataset(["a", "b"]).shard(2, worker).map(lambda line: tf.strings.length(line) * scale)
-        return outline(graph_of(numbers.shuffle(4, seed=seed).cache().interleave(lambda i: RANGE(9)).batch(2)))
+def test_digests_see_code_and_values_and_nothing_that_a_process_numbers():
+    command = [sys.executable, lookalikes.__file__]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as other:
+        lookalikes.data_sets(), lookalikes.data_sets()  # traced before
+        here = lookalikes.digests()
+        assert other.wait(timeout=120) == 0
+        assert json.load(other.stdout) == here
+    assert len(set(here.values())) == len(here) == len(lookalikes.data_sets())
 
-    assert make() == make()
-    assert all(make() != other for other in (make(worker=1), make(seed=2), make(scale=3)))
+
+def scaled(scale):
+    return RANGE(9).interleave(lambda i: RANGE(2).map(lambda j: i + j * scale))
+
+
+UNLIKE = {
+    "shard": lambda worker: RANGE(9).shard(2, worker),
+    "files": lambda worker: tf.data.TextLineDataset([["a", "b"], ["b", "a"]][worker]),
+    "rows": lambda worker: tf.data.Dataset.from_tensor_slices([[1, 2, 3], [1, 3, 2]][worker]),
+    "captured": lambda worker: scaled(tf.constant(worker, tf.int64)),
+    "written": scaled,
+    "outer seed": lambda worker: RANGE(9).shuffle(9, seed=worker),
+    "inner seed": lambda worker: RANGE(2).flat_map(lambda i: RANGE(9).shuffle(9, seed=worker)),
+    "order": lambda worker: (RANGE(9).take(5).shuffle(9, seed=1), RANGE(9).shuffle(9, seed=1).take(5))[worker],
+    "attribute": lambda worker: RANGE(9).shuffle(9, seed=1, reshuffle_each_iteration=bool(worker)),
+    "swapped": lambda worker: tf.data.Dataset.zip(*[RANGE(9), RANGE(1, 10)][:: (1, -1)[worker]]),
+    "words": lambda worker: (
+        RANGE(9).map(tf.strings.as_string).map(lookalikes.table_of(("a", "b")[:: (1, -1)[worker]]).lookup)
+    ),
+}
+
+
+@pytest.mark.parametrize("name", UNLIKE)
+def test_digests_tell_data_sets_apart(name):
+    first, again, other = (digest_of(graph_of(UNLIKE[name](worker))) for worker in (0, 0, 1))
+    assert first == again != other
+
+
+def test_digests_do_not_see_how_fast_it_goes():
+    def made(threads):
+        options = tf.data.Options()
+        options.threading.private_threadpool_size = threads
+        read = RANGE(9).interleave(RANGE, cycle_length=3, num_parallel_calls=threads).map(lambda i: i, threads)
+        batches = read.filter(lambda i: i > 1).batch(2, num_parallel_calls=threads).prefetch(threads)
+        return digest_of(graph_of(batches.with_options(options)))
+
+    assert made(2) == made(3)
+
+
+def test_within_a_process_digests_tell_what_variables_hold():
+    def made(value, **kwargs):
+        variable = tf.Variable(value, dtype=tf.int64)
+        return digest_of(graph_of(RANGE(9).map(lambda i: i + variable)), **kwargs)
+
+    assert made(1) == made(2)
+    assert made(1, in_one_process=True) == made(1, in_one_process=True) != made(2, in_one_process=True)
 
 
 def test_copies_do_not_move_each_others_order():

@@ -1,7 +1,11 @@
 """Who reads what of a `tf.data.Dataset`: dealt files, policies, functions of the input context, generators."""
 
+import ast
 import itertools
 import logging
+import os
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -135,6 +139,44 @@ def test_workers_that_see_other_files_differ(tmp_path):
     assert first != from_dataset(numbers_in(write_lines(tmp_path, 4, 5))).identity()
 
 
+def test_what_takes_each_element_by_itself_is_read_by_files(tmp_path):
+    files = tf.data.Dataset.from_tensor_slices(write_lines(tmp_path, 4, 4)).map(tf.identity, 2)
+    lines = files.flat_map(lambda file: tf.data.TextLineDataset(file).take(3)).filter(lambda line: line != "001")
+    data = from_dataset(numbers_in(lines.batch(4).unbatch().repeat(2).shuffle(3, seed=1), batch=4))
+    assert sorted(flat(read_by(data, 2))) == sorted([0, 2, 4, 5, 6] * 2)
+
+
+def test_data_sets_with_other_contents_differ_unless_they_are_said_to_be_the_same():
+    def identity(worker, **kwargs):
+        return from_dataset(RANGE(16).shard(2, worker).batch(8), **kwargs).identity()
+
+    assert identity(0) == identity(0) != identity(1)
+    assert identity(0, same_on_every_worker=True) == identity(1, same_on_every_worker=True)
+    assert "from_dataset(dataset, same_on_every_worker=True)" in str(identity(0))
+
+
+CORES = """
+import tensorflow as tf
+from tfdist.data import from_dataset
+data = [tf.data.Dataset.range(4).interleave(lambda i: tf.data.Dataset.range(i, i + 3), **kwargs).batch(12)
+        for kwargs in ({}, {"cycle_length": 3, "num_parallel_calls": 2})]
+print([(next(iter(one)).numpy().tolist(), from_dataset(one).identity()) for one in data])
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux" or len(os.sched_getaffinity(0)) < 2, reason="needs two cores to choose")
+def test_an_interleave_that_goes_by_cores_differs_between_machines():
+    def seen(*cores):
+        limited = f"import os; os.sched_setaffinity(0, {cores})\n{CORES}"
+        done = subprocess.run([sys.executable, "-c", limited], check=True, capture_output=True, text=True, timeout=120)
+        return ast.literal_eval(done.stdout)
+
+    first, second = sorted(os.sched_getaffinity(0))[:2]
+    one, two = seen(first), seen(first, second)
+    assert one[0][0] != two[0][0] and one[0][1] != two[0][1]
+    assert one[1] == two[1]
+
+
 def two_files(folder):
     return tf.data.TextLineDataset(write_lines(folder, 8, 8))
 
@@ -154,6 +196,46 @@ REFUSED_FILES = {
     ),
     "take": (lambda folder: two_files(folder).take(3).batch(2), "TakeDataset before the batches"),
     "shard": (lambda folder: two_files(folder).shard(2, 0).batch(2), "ShardDataset before the batches"),
+    "scan": (
+        lambda folder: two_files(folder).scan(np.int64(0), lambda count, line: (count + 1, line)).batch(2),
+        "ScanDataset before the batches",
+    ),
+    "numbered": (lambda folder: two_files(folder).enumerate().map(lambda i, _: i).batch(2), "RangeDataset"),
+    "until": (lambda folder: two_files(folder).take_while(lambda line: line != "004").batch(2), "TakeWhileDataset"),
+    "unique": (lambda folder: two_files(folder).unique().batch(2), "UniqueDataset before the batches"),
+    "windows": (
+        lambda folder: two_files(folder).window(3).flat_map(lambda lines: lines.batch(3)).unbatch().batch(2),
+        "WindowDataset before the batches",
+    ),
+    "groups": (
+        lambda folder: (
+            two_files(folder)
+            .group_by_window(lambda _: np.int64(0), lambda _, lines: lines.take(2), window_size=3)
+            .batch(2)
+        ),
+        "GroupByWindowDataset before the batches",
+    ),
+    "reduced": (
+        lambda folder: (
+            two_files(folder)
+            .apply(
+                tf.data.experimental.group_by_reducer(
+                    lambda _: np.int64(0),
+                    tf.data.experimental.Reducer(
+                        lambda _: np.int64(0), lambda count, _: count + 1, lambda count: count
+                    ),
+                )
+            )
+            .batch(2)
+        ),
+        "GroupByReducerDataset before the batches",
+    ),
+    "dropped before": (
+        lambda folder: two_files(folder).batch(3, drop_remainder=True).unbatch().batch(2),
+        "BatchDatasetV2 before the batches",
+    ),
+    "batches of batches": (lambda folder: two_files(folder).batch(2).batch(2), "BatchDatasetV2 before the batches"),
+    "snapshot": (lambda folder: two_files(folder).snapshot(str(folder / "s")).batch(2), "beside the files"),
     "drop": (lambda folder: two_files(folder).batch(2, drop_remainder=True), "drop_remainder=True"),
     "drop in parallel": (
         lambda folder: two_files(folder).batch(2, drop_remainder=True, num_parallel_calls=2),
@@ -231,6 +313,10 @@ def test_a_function_of_the_input_context_gives_each_worker_its_own():
     assert flat(read_by(data, 1)) == list(own_numbers(tf.distribute.InputContext()).unbatch().as_numpy_iterator())
 
 
+def branched(i):
+    return tf.cond(i > 4, lambda: i, lambda: -i)
+
+
 def test_a_function_knows_all_replicas():
     seen = []
 
@@ -247,6 +333,7 @@ def test_a_function_knows_all_replicas():
     [
         (lambda context: RANGE(10).map(lambda i: i + 1).shuffle(4, seed=1).batch(2), "same data set for the workers 0"),
         (lambda context: RANGE(10).shuffle(4).batch(2), "same data set for the workers 0"),
+        (lambda context: RANGE(10).map(branched).batch(2), "same data set for the workers 0"),
         (lambda context: [1, 2], "returned a list"),
         (lambda context: RANGE(context.input_pipeline_id + 1), "not batches"),
     ],

@@ -299,9 +299,15 @@ def test_a_used_up_generator_is_no_second_epoch():
     assert read(data, Share(0, 2)) == []
     model = keras.Sequential([keras.Input((1,)), keras.layers.Dense(1)])
     model.compile("sgd", "mse")
-    with pytest.raises(DataError, match="no batch for it.*train for one epoch"):
+    with pytest.raises(DataError, match="iterator of batches is read once"):
         tfdist.fit(model, ((np.ones((2, 1)), np.ones((2, 1))) for _ in range(3)), epochs=2, verbose=0)
     assert int(model.optimizer.iterations.numpy()) == 3
+    spec = (tf.TensorSpec((None, 1)), tf.TensorSpec((None, 1)))
+    batches = ((np.ones((2, 1)), np.ones((2, 1))) for _ in range(3))
+    once = tf.data.Dataset.from_generator(lambda: batches, output_signature=spec)
+    with pytest.raises(DataError, match="no batch for it.*train for one epoch"):
+        tfdist.fit(model, once, epochs=2, verbose=0)
+    assert int(model.optimizer.iterations.numpy()) == 6
 
 
 def test_a_python_iterator_of_batches_is_data_for_one_epoch():

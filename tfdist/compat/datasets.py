@@ -5,8 +5,6 @@ operations and of their attributes are not a public interface, but old graphs mu
 grow. No Python class of `tf.data` keeps the same facts: `deterministic` of an interleave is stored nowhere else.
 """
 
-import re
-
 import tensorflow as tf
 
 from tfdist.errors import DataError
@@ -20,8 +18,9 @@ SEED_INPUTS = {
     "RandomDataset": (0, 1),
     "RandomDatasetV2": (0, 1),
 }
-# What a process numbers as it goes.
-_COUNTED = re.compile(r"(__inference_\w+_|FileIdentity/)\d+(?=\")")
+# As many elements at a time as the machine has cores: what `interleave` does without a `cycle_length`.
+_BY_CORES = -1
+_INTERLEAVES = ("InterleaveDataset", "ParallelInterleaveDatasetV4")
 
 
 def graph_of(dataset: tf.data.Dataset) -> tf.compat.v1.GraphDef:
@@ -62,19 +61,21 @@ def operations(graph: tf.compat.v1.GraphDef) -> set[str]:
     return {node.op for nodes in bodies_of(graph) for node in nodes}
 
 
+def goes_by_cores(graph: tf.compat.v1.GraphDef) -> bool:
+    """Whether the order of an interleave depends on how many cores the process may use."""
+    for nodes in bodies_of(graph):
+        by_name = {node.name: node for node in nodes}
+        interleaves = [node for node in nodes if node.op in _INTERLEAVES]
+        cycles = [by_name.get(source(node.input[1 + len(node.attr["Targuments"].list.type)])) for node in interleaves]
+        if any(cycle and cycle.op == "Const" and value_of(cycle) == _BY_CORES for cycle in cycles):
+            return True
+    return False
+
+
 def seeds_of(node, by_name) -> list[int | None]:
     """The seeds of a shuffle; None for one that is computed inside of a function, which then is not 0."""
     sources = [by_name.get(source(node.input[position])) for position in SEED_INPUTS[node.op]]
     return [int(value_of(seed)) if seed and seed.op == "Const" else None for seed in sources]
-
-
-def all_seeds(graph: tf.compat.v1.GraphDef) -> list[list[int]]:
-    """The numbers of which the seeds of each shuffle are made, those in functions too; sorted."""
-    found = []
-    for nodes in bodies_of(graph):
-        by_name = {node.name: node for node in nodes}
-        found += [_seed_numbers(node, by_name) for node in nodes if node.op in SEED_INPUTS]
-    return sorted(found)
 
 
 def value_of(constant):
@@ -106,25 +107,3 @@ def upstream(node, by_name) -> dict:
                 seen[name] = by_name[name]
                 todo.append(seen[name])
     return seen
-
-
-def outline(graph: tf.compat.v1.GraphDef) -> list[str]:
-    """What two data sets have in common that were made by the same code from the same values.
-
-    Python functions (of generators, say) are as different as objects are; what a resource such as a lookup table holds
-    is not seen.
-    """
-    copy = copy_of(graph)
-    for node in (node for nodes in bodies_of(copy) for node in nodes):
-        node.attr.pop("metadata", None)
-        if "dtype" in node.attr and node.attr["dtype"].type == tf.resource.as_datatype_enum:
-            node.attr.pop("value", None)
-    texts = [*sorted(map(str, copy.library.function)), *map(str, copy.node)]
-    return [_COUNTED.sub(r"\1", text) for text in texts]
-
-
-def _seed_numbers(node, by_name) -> list[int]:
-    sources = [source(node.input[position]) for position in SEED_INPUTS[node.op]]
-    above = [upstream(by_name[name], by_name).values() for name in sources if name in by_name]
-    constants = [other for nodes in above for other in nodes if other.op == "Const"]
-    return [int(number) for constant in constants for number in value_of(constant).ravel()]

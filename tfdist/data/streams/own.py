@@ -8,8 +8,9 @@ from collections.abc import Callable
 import tensorflow as tf
 
 from tfdist.batching import Share
+from tfdist.compat.dataset_digest import digest_of
 from tfdist.compat.dataset_epochs import epoch_of
-from tfdist.compat.datasets import graph_of, outline
+from tfdist.compat.datasets import graph_of
 from tfdist.data.streams.plan import ReadOwn
 from tfdist.data.streams.rows import check_batched
 from tfdist.data.streams.stream import Stream
@@ -73,7 +74,8 @@ class FunctionStream(OwnStream):
 
     def _check_depends(self, dataset: tf.data.Dataset, share: Share) -> None:
         other = dataclasses.replace(share, worker=(share.worker + 1) % share.workers)
-        if outline(graph_of(dataset)) == outline(graph_of(self._dataset(other))):
+        own, others = (digest_of(graph_of(made), in_one_process=True) for made in (dataset, self._dataset(other)))
+        if own == others:
             raise DataError(
                 f"The function of the input context returns the same data set for the workers {share.worker} and "
                 f"{other.worker}: all would train on the same rows. Let it look at the context: "

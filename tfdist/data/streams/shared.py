@@ -3,13 +3,16 @@
 import dataclasses
 import functools
 import logging
+import os
+import sys
 
 import tensorflow as tf
 
 from tfdist.compat.dataset_differences import differences
+from tfdist.compat.dataset_digest import digest_of
 from tfdist.compat.dataset_epochs import counts_iterations, epoch_of
 from tfdist.compat.dataset_files import rows_per_batch
-from tfdist.compat.datasets import all_seeds, graph_of, operations
+from tfdist.compat.datasets import goes_by_cores, graph_of, operations
 from tfdist.data.streams.once import Once
 from tfdist.data.streams.plan import ReadAll
 from tfdist.data.streams.stream import Stream, cardinality_of
@@ -24,6 +27,12 @@ _REFUSED = {
     _POLICY.HINT: "looks for shard(SHARD_HINT) in the data set, which is not supported. Hand over a function of the "
     "tf.distribute.InputContext, in which you shard by context.input_pipeline_id, or leave the policy at AUTO",
 }
+# What is read where workers differ.
+_GRAPH = (
+    "the data set's transformations and constants, such as files in their order, shards and seeds (if it only looks "
+    "different on each worker, say so: tfdist.data.from_dataset(dataset, same_on_every_worker=True))"
+)
+_CORES = "cores, by which an interleave without a cycle_length orders its elements (give it one)"
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -40,7 +49,11 @@ class SharedStream(Stream):
 
     def identity(self):
         self._check_shared()
-        found = super().identity() | {"seeds": str(all_seeds(self._graph))}
+        if self.same_on_every_worker:
+            return super().identity()
+        found = super().identity() | {_GRAPH: digest_of(self._graph)}
+        if goes_by_cores(self._graph):
+            found |= {_CORES: _cores()}
         return found | {"first batches": self._once.digest} if self._is_generated else found
 
     def _raw_spec(self):
@@ -93,3 +106,8 @@ class SharedStream(Stream):
         if plan not in self._told:
             self._told.add(plan)
             _log.info("%s", plan)
+
+
+def _cores() -> int | None:
+    """The cores that this process may use, as TensorFlow counts them."""
+    return len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count()
