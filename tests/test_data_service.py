@@ -1,7 +1,6 @@
 """The tf.data service: the batches of data with random access, by way of servers in this process and of real ones."""
 
 import collections
-import contextlib
 import os
 import pathlib
 import subprocess
@@ -10,6 +9,7 @@ import sys
 import numpy as np
 import pytest
 import tensorflow as tf
+from servers import services_of
 from serving import numbers, read_all, read_served
 
 from tfdist.batching import Share
@@ -22,30 +22,12 @@ from tfdist.ledger.report import read_report
 from tfdist.testing import run_cluster
 
 ROOT = pathlib.Path(__file__).parents[1]
-SERVICE = tf.data.experimental.service
-
-
-@contextlib.contextmanager
-def service_of(workers, started=None):
-    """A dispatcher that expects so many data workers, and those of them that are started: by default all."""
-    ports = free_ports(workers + 1)
-    addresses = [f"127.0.0.1:{port}" for port in ports[1:]]
-    dispatcher = SERVICE.DispatchServer(SERVICE.DispatcherConfig(port=ports[0], worker_addresses=addresses))
-    running = [
-        SERVICE.WorkerServer(SERVICE.WorkerConfig(f"127.0.0.1:{ports[0]}", address, port=port))
-        for address, port in list(zip(addresses, ports[1:]))[:started]
-    ]
-    try:
-        yield f"grpc://127.0.0.1:{ports[0]}"
-    finally:
-        for server in [dispatcher, *running]:
-            server._stop()
 
 
 @pytest.fixture(scope="module")
 def services():
-    with contextlib.ExitStack() as stack:
-        yield [(stack.enter_context(service_of(workers)), workers) for workers in (1, 2, 3)]
+    with services_of((1, 1), (2, 2), (3, 3)) as (addresses, _):
+        yield list(zip(addresses, (1, 2, 3)))
 
 
 @pytest.mark.process
@@ -83,7 +65,10 @@ def test_wrong_number_of_data_workers_is_refused(services):
 
 
 def test_missing_data_worker_is_named():
-    with service_of(2, started=1) as service, pytest.raises(PeerLostError, match="has 1 of 2 data workers after 1 s"):
+    with (
+        services_of((2, 1)) as ((service,), _),
+        pytest.raises(PeerLostError, match="has 1 of 2 data workers after 1 s"),
+    ):
         first_batch(service, 2, timeout=1.0)
 
 
@@ -94,15 +79,8 @@ def test_missing_dispatcher_is_named():
 
 
 def test_dispatcher_that_knows_no_data_workers_is_refused():
-    dispatcher = SERVICE.DispatchServer()
-    address = dispatcher.target.removeprefix("grpc://")
-    worker = SERVICE.WorkerServer(SERVICE.WorkerConfig(address))
-    try:
-        with pytest.raises(DataError, match="does not know its data workers"):
-            first_batch(dispatcher.target, 1)
-    finally:
-        worker._stop()
-        dispatcher._stop()
+    with services_of((0, 1)) as ((service,), _), pytest.raises(DataError, match="does not know its data workers"):
+        first_batch(service, 1)
 
 
 def test_data_that_python_reads_is_refused(tmp_path):
@@ -127,21 +105,14 @@ def test_what_cannot_be_served_is_refused(changed, message):
 
 
 def test_lost_data_worker_ends_the_training():
-    ports = free_ports(3)
-    addresses = [f"127.0.0.1:{port}" for port in ports[1:]]
-    dispatcher = SERVICE.DispatchServer(SERVICE.DispatcherConfig(port=ports[0], worker_addresses=addresses))
-    workers = [
-        SERVICE.WorkerServer(SERVICE.WorkerConfig(f"127.0.0.1:{ports[0]}", address, port=port))
-        for address, port in zip(addresses, ports[1:])
-    ]
-    data = served(numbers(), service=f"grpc://127.0.0.1:{ports[0]}", workers=2, run="lost")
-    batches = iter(data.worker_batches(6, Share(), repeat=True))
-    next(batches)
-    workers[0]._stop()
-    with pytest.raises(PeerLostError, match="a data worker was lost"), service_errors():
-        collections.deque(batches, maxlen=0)
-    workers[1]._stop()
-    dispatcher._stop()
+    with services_of((2, 2)) as ((service,), stop):
+        batches = iter(
+            served(numbers(), service=service, workers=2, run="lost").worker_batches(6, Share(), repeat=True)
+        )
+        next(batches)
+        stop(0)
+        with pytest.raises(PeerLostError, match="a data worker was lost"), service_errors():
+            collections.deque(batches, maxlen=0)
 
 
 @pytest.mark.parametrize(

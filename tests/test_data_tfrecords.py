@@ -5,6 +5,7 @@ import itertools
 import os
 import pathlib
 import re
+import resource
 import shutil
 import subprocess
 import sys
@@ -371,10 +372,49 @@ def test_more_files_than_are_kept_open(tmp_path):
     source = RecordSource(make_index(tuple(paths)))
     for _ in range(2):
         assert source._read(np.arange(150)[::-1])[0].tolist() == numbered(0, 150)[::-1]
-    assert len(os.listdir("/proc/self/fd")) - before <= 128
+    assert len(os.listdir("/proc/self/fd")) - before <= 64
     del source
     gc.collect()
     assert len(os.listdir("/proc/self/fd")) <= before
+
+
+def test_a_batch_of_more_files_than_a_process_may_open(tmp_path):
+    paths = [write(tmp_path / f"{i:03d}", numbered(i, i + 1)) for i in range(150)]
+    source = RecordSource(make_index(tuple(paths)))
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (len(os.listdir("/proc/self/fd")) + 80, hard))
+    try:
+        assert source._read(np.arange(150))[0].tolist() == numbered(0, 150)
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+def test_an_error_keeps_no_file_open(three):
+    flip(three / "a.tfrecord", RECORD + 20)
+    before = len(os.listdir("/proc/self/fd"))
+    with pytest.raises(tf.errors.OpError, match="is damaged"):
+        read_all(from_tfrecords(three / "a.tfrecord"))
+    gc.collect()
+    assert len(os.listdir("/proc/self/fd")) <= before
+
+
+def test_lists_and_globs_leave_indices_out(three):
+    from_tfrecords(f"{three}/*")
+    names = [str(three / name) for name in os.listdir(three)]
+    assert len(names) == 6
+    assert find_files(names) == find_files(f"{three}/*.tfrecord")
+
+
+@pytest.mark.parametrize("files", [None, 3, b"a", [b"a"], [None], []])
+def test_files_are_named_by_strings_and_paths(files):
+    with pytest.raises(DataError, match="Give a path, a glob or a list of them"):
+        from_tfrecords(files)
+
+
+def test_what_is_no_tfrecord_file_is_told_so(tmp_path):
+    (tmp_path / "x").write_text("number,text\n1,one\n")
+    with pytest.raises(DataError, match="no record begins at byte 0: it is damaged, or no TFRecord file"):
+        from_tfrecords(tmp_path / "x")
 
 
 def test_one_choice_of_two(three):

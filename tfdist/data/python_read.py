@@ -66,7 +66,7 @@ def kept_errors() -> Iterator[None]:
     try:
         yield
     except TfdistError as error:
-        _failures.append(error)
+        _failures.append(type(error)(*error.args))  # a copy: the frames of the original hold files and buffers
         raise
 
 

@@ -32,7 +32,7 @@ def from_tfds(source, *, split=None, data_dir=None, as_supervised=True, shuffle=
         if builder.info.file_format.value == "tfrecord":
             keys = _supervised_keys(builder.info) if as_supervised else None
             return indexed(_tfrecords(builder, split), shuffle, seed).map(_decoder(builder.info, None, keys))
-        source = _with_remedy(source, split, data_dir, lambda: builder.as_data_source(split=split))
+        source = _of_split(builder, split, lambda: builder.as_data_source(split=split))
     elif split is not None or data_dir is not None:
         raise DataError("split and data_dir go with the name of a data set; this source has its own. Leave them out.")
     if not hasattr(source, "__getitem__") or not hasattr(source, "__len__") or isinstance(source, dict):
@@ -71,18 +71,30 @@ def _prepared(name, split, data_dir):
 
     if not isinstance(split, str):
         raise DataError(f'from_tfds("{name}", split={split!r}): name one split, such as split="train".')
-    builder = _with_remedy(name, split, data_dir, lambda: tfds.builder(name, data_dir=data_dir))
+    try:
+        builder = tfds.builder(name, data_dir=data_dir)
+    except (OSError, ValueError) as error:
+        raise _unprepared(name, split, data_dir, _first_line(error)) from None
     if not builder.is_prepared():
         raise _unprepared(name, split, data_dir, f"it is not prepared in {builder.data_dir}.")
     return builder
 
 
-def _with_remedy(name, split, data_dir, act):
-    """What `act` returns; what TFDS refuses in it, with the remedy."""
+def _of_split(builder, split, read):
+    """What `read` returns for a split of a data set that is prepared. Raises DataError if there is no such split."""
     try:
-        return act()
-    except (NotImplementedError, OSError, ValueError) as error:
-        raise _unprepared(name, split, data_dir, str(error).partition("\n")[0]) from None
+        return read()
+    except NotImplementedError as error:
+        raise _unprepared(builder.name, split, None, _first_line(error)) from None
+    except (OSError, ValueError) as error:
+        raise DataError(
+            f'from_tfds("{builder.name}", split="{split}"): {_first_line(error)} {builder.data_dir} has the splits '
+            f"{sorted(builder.info.splits)}. Name one of them, or a part such as [:80%] of one."
+        ) from None
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).partition("\n")[0]
 
 
 def _unprepared(name, split, data_dir, problem) -> DataError:
@@ -95,7 +107,7 @@ def _unprepared(name, split, data_dir, problem) -> DataError:
 
 def _tfrecords(builder, split) -> SliceSource:
     """The records of a split, or of a part of one, in the order of TFDS."""
-    files = _with_remedy(builder.name, split, None, lambda: builder.info.splits[split].file_instructions)
+    files = _of_split(builder, split, lambda: builder.info.splits[split].file_instructions)
     paths = tuple(dict.fromkeys(str(file.filename) for file in files))
     if not paths:
         raise DataError(f'from_tfds("{builder.name}", split="{split}"): 0 examples. Take a larger part of the split.')

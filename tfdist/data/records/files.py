@@ -22,24 +22,31 @@ class Stamp(NamedTuple):
 
 
 def find_files(patterns) -> tuple[str, ...]:
-    """The files of a path, a glob, or a sequence of them: sorted, each once.
+    """The files of a path, a glob, or a sequence of them: sorted, each once, without the indices that lie beside them.
 
     Raises:
-        DataError: nothing found for a pattern, or a folder.
+        DataError: nothing found for a pattern, a folder, or anything but strings and paths.
     """
     if isinstance(patterns, str | os.PathLike):
         patterns = [patterns]
-    found = sorted({path for pattern in patterns for path in _matches(os.fspath(pattern))})
-    if not found:
-        raise DataError(f"from_tfrecords({patterns!r}): no files. Give a path, a glob or a list of them.")
-    return tuple(found)
+    try:
+        texts = [os.fspath(pattern) for pattern in patterns]
+    except TypeError:
+        texts = []
+    if not texts or not all(isinstance(text, str) for text in texts):
+        raise DataError(f"from_tfrecords({patterns!r:.80}): no files. Give a path, a glob or a list of them.")
+    return tuple(sorted({path for text in texts if not _is_index(text) for path in _matches(text)}))
+
+
+def _is_index(path: str) -> bool:
+    return path.endswith(INDEX_SUFFIX)
 
 
 def _matches(pattern: str) -> list[str]:
     pattern = pattern if is_remote(pattern) else os.path.abspath(pattern.removeprefix("file://"))
     try:
         paths = [pattern] if tf.io.gfile.exists(pattern) else tf.io.gfile.glob(pattern)
-        paths = [path for path in paths if not path.rpartition("/")[2].endswith(INDEX_SUFFIX)]
+        paths = [path for path in paths if not _is_index(path)]
         folders = [path for path in paths if tf.io.gfile.isdir(path)]
     except ERRORS as error:
         raise DataError(f"{pattern} cannot be looked up: {error}") from error

@@ -2,6 +2,7 @@
 
 import contextlib
 import dataclasses
+import errno
 import functools
 import itertools
 import threading
@@ -16,7 +17,7 @@ from tfdist.data.records.layout import FOOTER, HEADER, crc32c
 from tfdist.errors import DataError
 
 _LONGEST_RUN = 1 << 18  # bytes
-_OPEN_FILES = 128
+_OPEN_FILES = 64
 _LARGEST_BLOCK = 31 << 20  # bytes
 _LONGEST_TURN = 0.05  # seconds
 
@@ -55,13 +56,13 @@ class RecordSource:
         where = self.index.locate(indices[order])
         starts = _run_starts(where).tolist()
         places, files, begins, ends, crcs = (column.tolist() for column in (order, *where))
-        opened: dict = {}
         found: list = [None] * len(places)
+        current, file = -1, None
         for start, stop in itertools.pairwise(starts):
             number, begin = files[start], begins[start] + HEADER.size
-            if number not in opened:
-                opened[number] = self._opened(number, begins[start])
-            buffer = self._bytes(number, opened[number], begin, ends[stop - 1] - FOOTER.size)
+            if number != current:
+                current, file = number, self._opened(number, begins[start])
+            buffer = self._bytes(number, file, begin, ends[stop - 1] - FOOTER.size)
             for i in range(start, stop):
                 # A record that is read alone is the buffer, which is not copied then.
                 data = buffer[begins[i] + HEADER.size - begin : ends[i] - FOOTER.size - begin]
@@ -72,14 +73,16 @@ class RecordSource:
 
     def _opened(self, number: int, begin: int):
         """The file, to be read from byte `begin` on, if it is still the one that was indexed."""
-        path = self.index.paths[number]
+        path, stamp = self.index.paths[number], self.index.stamps[number]
         try:
             file = self._open(number)
-            if file.stamp() == self.index.stamps[number]:
+            if file.stamp() == stamp:
                 return file
             problem = "its size or time has changed since its records were found"
         except ERRORS as error:
-            problem = str(error)
+            problem = str(error) or type(error).__name__
+            if getattr(error, "errno", None) == errno.EMFILE:
+                raise DataError(f"{path}: {problem}. Let the process open more: `ulimit -n 4096`.") from error
         raise DataError(
             f"{path}: the record at byte {begin} cannot be read any more: {problem}. Start again once the files stay."
         )

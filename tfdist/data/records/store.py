@@ -44,7 +44,7 @@ class Store:
             verified: whether damaged records are to be left out: what is found then differs.
         """
         for place in self._places:
-            with contextlib.suppress(*ERRORS, ValueError, KeyError, TypeError):
+            with contextlib.suppress(*ERRORS, ValueError, KeyError, TypeError, RecursionError):
                 walked = _decoded(tf.io.gfile.GFile(place, "rb").read(), self._identity(stamp))
                 if walked.verified == verified or (walked.verified and walked.whole):
                     return walked

@@ -105,6 +105,8 @@ def _refuse_compressed(path, head):
 def _damage(path, head, at, size) -> DataError:
     if len(head) < HEADER.size or read_length(head, 0) is not None:
         problem = f"the record at byte {at} is truncated: the file ends at byte {size}"
+    elif at == 0:
+        raise DataError(f"{path}: no record begins at byte 0: it is damaged, or no TFRecord file. Check the path.")
     else:
         problem = f"the length of the record at byte {at} is damaged, so that none behind it can be found"
     return DataError(f'{path}: {problem}. Write the file again, or leave out what is damaged with damaged="skip".')
