@@ -11,13 +11,13 @@ import numpy as np
 import tensorflow as tf
 
 from tfdist.data.python_read import read_in_python
-from tfdist.data.records.files import ERRORS, open_file
+from tfdist.data.records.files import ERRORS, Stamp, open_file
 from tfdist.data.records.index import Index, Places
 from tfdist.data.records.layout import FOOTER, HEADER, crc32c
 from tfdist.errors import DataError
 
 _LONGEST_RUN = 1 << 18  # bytes
-_OPEN_FILES = 64
+_OPEN_FILES = 128
 _LARGEST_BLOCK = 31 << 20  # bytes
 _LONGEST_TURN = 0.05  # seconds
 
@@ -29,7 +29,6 @@ class RecordSource:
 
     def __init__(self, index: Index):
         self.index = index
-        self._open = functools.lru_cache(_OPEN_FILES)(lambda number: open_file(index.paths[number]))
 
     @property
     def examples(self) -> int:
@@ -75,7 +74,7 @@ class RecordSource:
         """The file, to be read from byte `begin` on, if it is still the one that was indexed."""
         path, stamp = self.index.paths[number], self.index.stamps[number]
         try:
-            file = self._open(number)
+            file = _open(path, stamp)
             if file.stamp() == stamp:
                 return file
             problem = "its size or time has changed since its records were found"
@@ -122,6 +121,15 @@ class SliceSource:
         shifts = [begin + count - end for begin, count, end in zip(self.begins, self.counts, ends)]
         run = tf.searchsorted(tf.constant(ends, tf.int64), indices, side="right")
         return self.source.read(indices + tf.gather(tf.constant(shifts, tf.int64), run))
+
+
+@functools.lru_cache(_OPEN_FILES)
+def _open(path: str, _stamp: Stamp):
+    """The open file, one for all sources of this process; another file of that name has another stamp.
+
+    Not kept by the source, which lives on: TensorFlow never lets a traced Python function go.
+    """
+    return open_file(path)
 
 
 def _run_starts(where: Places) -> np.ndarray:
