@@ -3,15 +3,18 @@
 import collections
 import os
 import pathlib
+import socket
 import subprocess
 import sys
 
+import keras
 import numpy as np
 import pytest
 import tensorflow as tf
 from servers import services_of
 from serving import numbers, read_all, read_served
 
+import tfdist
 from tfdist.batching import Share
 from tfdist.data import from_arrays, from_dataset, served
 from tfdist.data.service import service_errors
@@ -146,3 +149,19 @@ def test_launcher_trains_with_data_workers(tmp_path):
     report = read_report(tmp_path)
     assert report.exactly_once
     assert "data-worker-1.log" in os.listdir(tmp_path / "logs")
+
+
+def test_a_training_that_does_not_use_the_service_says_so(monkeypatch, caplog):
+    monkeypatch.setenv("TFDIST_DATA_SERVICE", "grpc://a:1")
+    monkeypatch.setenv("TFDIST_DATA_WORKERS", "2")
+    model = keras.Sequential([keras.Input((1,)), keras.layers.Dense(1)])
+    model.compile("sgd", "mse")
+    tfdist.fit(model, np.zeros((4, 1)), np.zeros((4, 1)), verbose=0)
+    assert "names the tf.data service grpc://a:1, which this training does not use" in caplog.text
+
+
+def test_a_port_that_is_taken_is_refused(capsys):
+    with socket.create_server(("", 0)) as taken:
+        port = taken.getsockname()[1]
+        assert main(["--role=dispatcher", f"--port={port}", "--data_workers=a:1"]) == 64
+    assert f"--port={port}: something listens on it already" in capsys.readouterr().err

@@ -13,6 +13,7 @@ import sys
 
 from tfdist.cluster.address import MAX_PORT
 from tfdist.errors import FINISHED, WRONG_INPUT, ConfigError, TfdistError
+from tfdist.launch.local import is_free
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -39,6 +40,8 @@ def main(argv: list[str] | None = None) -> int:
 def _check(arguments) -> None:
     if not 0 < arguments.port <= MAX_PORT:
         raise ConfigError(f"--port={arguments.port}: ports are in [1, {MAX_PORT}]. Choose a free one.")
+    if not is_free(arguments.port):
+        raise ConfigError(f"--port={arguments.port}: something listens on it already. Choose a free one.")
     needed = {"dispatcher": ("data_workers",), "worker": ("dispatcher", "address")}[arguments.role]
     for name in needed:
         texts = getattr(arguments, name).split(",")

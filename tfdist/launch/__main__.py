@@ -1,6 +1,7 @@
 """Starts workers on this machine: `python -m tfdist.launch --workers=2 [--workdir=DIR] -- COMMAND...`.
 
-With --data_workers, a tf.data service runs beside them, and the workers find it in TFDIST_DATA_SERVICE.
+With --data_workers, a tf.data service runs beside them: `tfdist.train` reads through it, and a script finds it in
+TFDIST_DATA_SERVICE.
 
 Every worker runs COMMAND with a TF_CONFIG of its own. The output of the chief, worker 0, appears as it is, that of
 the others with their names before each line; with --workdir, all of it goes to DIR/logs too. When one worker fails

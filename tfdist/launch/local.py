@@ -26,7 +26,7 @@ def free_ports(count: int) -> list[int]:
     for port in random.SystemRandom().sample(_PORTS, len(_PORTS)):
         if len(ports) == count:
             break
-        if _is_free(port):
+        if is_free(port):
             ports.append(port)
     if len(ports) < count:
         raise ClusterError(f"{count} ports are needed and {len(ports)} are free in {_PORTS}. Start fewer workers.")
@@ -49,7 +49,8 @@ def worker_environ(cluster: Cluster, environ: Mapping[str, str], gpus: int = 0) 
     return {**shares, **environ, "TF_CONFIG": cluster.to_tf_config()}
 
 
-def _is_free(port):
+def is_free(port: int) -> bool:
+    """Whether nothing listens on a port of this machine."""
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:

@@ -5,7 +5,9 @@ import logging
 import keras
 
 from tfdist.data import as_data
+from tfdist.data.service import Served
 from tfdist.data.split import split_validation
+from tfdist.environments import read_data_service
 from tfdist.errors import UserError
 from tfdist.loop import checks, runner
 from tfdist.loop.callbacks import callback_list
@@ -91,6 +93,7 @@ def fit(
         size = None if held_out.examples is None else validation_batch_size or batch_size
         validation = Evaluation(model, held_out, size, validation_steps)
     _report(feed, accumulate_steps)
+    _tell_of_unused_service(data)
     container = callback_list(
         callbacks, model, is_chief=share.worker == 0, verbose=verbose, history=True, epochs=epochs, steps=feed.steps
     )
@@ -141,6 +144,16 @@ def _report(feed: Feed, accumulate_steps: int) -> None:
     if feed.plan is not None and feed.plan.drop_remainder:
         dropped, examples = feed.plan.dropped, feed.plan.examples
         _log.warning("drop_remainder leaves out %d of %d examples in each epoch.", dropped, examples)
+
+
+def _tell_of_unused_service(data) -> None:
+    service = read_data_service()
+    if service is not None and not isinstance(data, Served):
+        _log.warning(
+            "The environment names the tf.data service %s, which this training does not use. Hand over "
+            "tfdist.data.served(data, service=..., workers=..., run=...), or start no data workers.",
+            service[0],
+        )
 
 
 def _steps_per_call(steps_per_execution) -> int | None:
