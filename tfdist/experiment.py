@@ -6,7 +6,6 @@ import secrets
 import time
 
 import keras
-import tensorflow as tf
 
 from tfdist.callbacks import MetricsWriter
 from tfdist.cluster import Cluster
@@ -16,9 +15,8 @@ from tfdist.environments import read_data_service
 from tfdist.errors import ConfigError
 from tfdist.loop import evaluate, fit
 from tfdist.schedules import Decay, drop_warmup, make_schedule
-from tfdist.step.agree import gather
-from tfdist.strategy import make_strategy
-from tfdist.strategy.place import share_of
+from tfdist.step.agree import gather_now
+from tfdist.strategy import make_strategy, share_of
 from tfdist.task import make_task
 from tfdist.workdir import Workdir
 from tfdist.writers import make_writer
@@ -45,7 +43,7 @@ def run(experiment: Experiment, cluster: Cluster, workdir: Workdir, strategy_kin
     with strategy.scope():
         model = _compiled(task, experiment, schedule)
     _train(model, experiment, train_data, held_out, workdir)
-    logs = evaluate(model, held_out, batch_size=_batching(experiment, held_out)[0], verbose=0)
+    logs = evaluate(model, held_out, batch_size=_batch_size(experiment, held_out), verbose=0)
     workdir.write_event("evaluation", **logs)
     drop_warmup(model.optimizer, schedule)
     workdir.save_model(model)
@@ -81,16 +79,14 @@ def _through_service(data, experiment, strategy):
 
 def _run_name(strategy) -> str:
     """A name that the chief draws, so that the service takes this run for no other."""
-    share = share_of(strategy)
-    drawn = tf.constant([secrets.randbits(48)], tf.int64)
-    numbers = tf.function(lambda values: gather(strategy, share, values), autograph=False)(drawn)
-    return f"tfdist-{int(numbers[0, 0]):012x}"
+    drawn = gather_now(strategy, share_of(strategy), [secrets.randbits(48)])
+    return f"tfdist-{int(drawn[0, 0]):012x}"
 
 
 def _schedule(experiment, data):
     """The learning rate of each optimizer step: here durations become steps."""
     rate, peak = experiment.learning_rate, experiment.scaling.rate
-    steps = experiment.steps_per_epoch or data.steps_per_epoch(*_batching(experiment, data))
+    steps = experiment.steps_per_epoch or data.steps_per_epoch(_batch_size(experiment, data), experiment.drop_remainder)
     if steps is None:
         raise ConfigError(
             f"epochs={experiment.epochs}: the task's training data does not say how many steps an epoch has, so that "
@@ -111,16 +107,16 @@ def _schedule(experiment, data):
     )
 
 
-def _batching(experiment, data) -> tuple[int | None, bool]:
-    """The batch size and `drop_remainder` that the data takes: a data set that comes in batches takes none."""
+def _batch_size(experiment, data) -> int | None:
+    """The batch size that the data takes: a data set that comes in batches takes none."""
     if data.examples is not None:
-        return experiment.batch_size, experiment.drop_remainder
+        return experiment.batch_size
     if data.rows_per_batch not in (None, experiment.batch_size):
         raise ConfigError(
             f"batch_size={experiment.batch_size}: the task's data set has batches of {data.rows_per_batch} rows, and "
             "the learning rate would follow the wrong one. Batch it with the batch_size of the settings."
         )
-    return None, experiment.drop_remainder
+    return None
 
 
 def _compiled(task, experiment, schedule):
@@ -144,18 +140,17 @@ def _train(model, experiment, data, held_out, workdir):
         examples=data.examples,
         every_steps=experiment.log_every_steps or None,
     )
-    batch_size, drop_remainder = _batching(experiment, data)
     fit(
         model,
         data,
-        batch_size=batch_size,
+        batch_size=_batch_size(experiment, data),
         epochs=experiment.epochs,
         steps_per_epoch=experiment.steps_per_epoch or None,
         callbacks=[metrics],
         validation_data=held_out if experiment.validation_freq else None,
         validation_freq=experiment.validation_freq or 1,
         accumulate_steps=experiment.accumulate_steps,
-        drop_remainder=drop_remainder,
+        drop_remainder=experiment.drop_remainder,
         ledger=os.path.join(workdir.path, "ledger") if experiment.data.ledger else None,
     )
 

@@ -11,7 +11,7 @@ from tfdist.compat.optimizers import inner_optimizer
 from tfdist.environments import read_cluster
 from tfdist.errors import BatchError, DataError, UnsupportedError, UserError
 from tfdist.loop.feed import Feed
-from tfdist.step.agree import gather
+from tfdist.step.agree import gather_now
 from tfdist.step.update import MIRRORING
 
 
@@ -116,8 +116,7 @@ def check_same_data(strategy, feed: Feed, **arguments) -> None:
         return
     identity = feed.identity() | arguments
     digest = int.from_bytes(hashlib.blake2b(repr(sorted(identity.items())).encode(), digest_size=7).digest(), "big")
-    gather_all = tf.function(lambda values: gather(strategy, share, values), autograph=False)
-    digests = gather_all(tf.constant([digest], tf.int64)).numpy()[:, 0].tolist()
+    digests = gather_now(strategy, share, [digest])[:, 0].tolist()
     if len(set(digests)) > 1:
         same = [worker for worker, other in enumerate(digests) if other == digest]
         raise DataError(

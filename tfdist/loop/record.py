@@ -4,11 +4,10 @@ import contextlib
 from collections.abc import Iterator
 
 import numpy as np
-import tensorflow as tf
 
 from tfdist.ledger import Ledger, last_step, next_run
 from tfdist.loop.feed import Feed
-from tfdist.step.agree import gather
+from tfdist.step.agree import gather_now
 
 
 class Recorder:
@@ -53,9 +52,8 @@ def recorder(folder, strategy, feed: Feed, first_epoch: int) -> Iterator[Recorde
         return
     size, epoch, position = _start(feed, first_epoch)
     share = feed.share
-    known = tf.constant([next_run(folder), last_step(folder, epoch - 1)], tf.int64)
-    gather_all = tf.function(lambda values: gather(strategy, share, values), autograph=False)
-    run, before = gather_all(known).numpy().max(axis=0).tolist()
+    known = [next_run(folder), last_step(folder, epoch - 1)]
+    run, before = gather_now(strategy, share, known).max(axis=0).tolist()
     # A ledger that begins with this run counts the steps before it as this run would have made them.
     first_step = position + (before or epoch * (size or 0))
     plan = feed.plan

@@ -1,5 +1,6 @@
 """What the workers tell each other between steps."""
 
+import numpy as np
 import tensorflow as tf
 
 from tfdist.batching import Share
@@ -17,6 +18,12 @@ def gather(strategy, share: Share, values):
         return sum_over_replicas([row[:, tf.newaxis] * tf.where(first, values, 0)])[0]
 
     return first_of(strategy, strategy.run(in_replica, args=(values,)))
+
+
+def gather_now(strategy, share: Share, values: list[int]) -> np.ndarray:
+    """`gather` of integers, outside of a traced function."""
+    traced = tf.function(lambda values: gather(strategy, share, values), autograph=False)
+    return traced(tf.constant(values, tf.int64)).numpy()
 
 
 def first_of(strategy, values):

@@ -10,10 +10,11 @@ import os
 import tensorflow as tf
 
 from tfdist.batching import Share
-from tfdist.compat.dataset_files import FileList, batching_of, check_divisible, rows_per_batch, string_lists, with_files
-from tfdist.compat.datasets import dataset_of, graph_of
+from tfdist.compat.dataset_files import FileList, batching_of, check_divisible, string_lists, with_files
+from tfdist.compat.datasets import dataset_of
 from tfdist.data.streams.own import OwnStream
 from tfdist.data.streams.plan import plan_files
+from tfdist.data.streams.stream import OfDataset
 from tfdist.errors import DataError
 
 _log = logging.getLogger(__name__)
@@ -22,14 +23,10 @@ _AT_A_TIME = 16
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class FileStream(OwnStream):
+class FileStream(OfDataset, OwnStream):
     """A `tf.data.Dataset` over files, of which each worker reads its own."""
 
     dataset: tf.data.Dataset
-
-    @property
-    def rows_per_batch(self):
-        return rows_per_batch(self._graph)
 
     def identity(self):
         files = sorted((os.path.basename(name), size) for name, size in zip(self._files.names, self._sizes))
@@ -42,9 +39,6 @@ class FileStream(OwnStream):
             "rows": rows,
         }
 
-    def _raw_spec(self):
-        return self.dataset.element_spec
-
     def _read_by(self, share: Share) -> tf.data.Dataset:
         if share.workers == 1:
             return self.dataset
@@ -54,10 +48,6 @@ class FileStream(OwnStream):
         _log.info("%s", plan)
         own = with_files(self._graph, self._files, plan.files[share.worker], batching, plan.rows[share.worker])
         return dataset_of(own, self.dataset.element_spec)
-
-    @functools.cached_property
-    def _graph(self) -> tf.compat.v1.GraphDef:
-        return graph_of(self.dataset)
 
     @functools.cached_property
     def _files(self) -> FileList:

@@ -2,6 +2,7 @@
 
 import abc
 import dataclasses
+import functools
 import logging
 from collections.abc import Callable
 
@@ -51,6 +52,10 @@ class FunctionStream(OwnStream):
     make: Callable
 
     def _raw_spec(self):
+        return self._spec
+
+    @functools.cached_property
+    def _spec(self):
         return self._dataset(Share()).element_spec
 
     def _read_by(self, share: Share) -> tf.data.Dataset:

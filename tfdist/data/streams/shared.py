@@ -11,11 +11,10 @@ import tensorflow as tf
 from tfdist.compat.dataset_differences import differences
 from tfdist.compat.dataset_digest import digest_of
 from tfdist.compat.dataset_epochs import counts_iterations, epoch_of
-from tfdist.compat.dataset_files import rows_per_batch
-from tfdist.compat.datasets import goes_by_cores, graph_of, operations
+from tfdist.compat.datasets import goes_by_cores, operations
 from tfdist.data.streams.once import Once
 from tfdist.data.streams.plan import ReadAll
-from tfdist.data.streams.stream import Stream, cardinality_of
+from tfdist.data.streams.stream import OfDataset, Stream, cardinality_of
 from tfdist.errors import DataError
 
 _log = logging.getLogger(__name__)
@@ -36,16 +35,12 @@ _CORES = "cores, by which an interleave without a cycle_length orders its elemen
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class SharedStream(Stream):
+class SharedStream(OfDataset, Stream):
     """Global batches in the order of a `tf.data.Dataset`, the same on every worker."""
 
     dataset: tf.data.Dataset
     same_on_every_worker: bool = False
     _told: set = dataclasses.field(default_factory=set, init=False, repr=False)
-
-    @property
-    def rows_per_batch(self):
-        return rows_per_batch(self._graph)
 
     def identity(self):
         self._check_shared()
@@ -55,9 +50,6 @@ class SharedStream(Stream):
         if goes_by_cores(self._graph):
             found |= {_CORES: _cores()}
         return found | {"first batches": self._once.digest} if self._is_generated else found
-
-    def _raw_spec(self):
-        return self.dataset.element_spec
 
     def _cardinality(self):
         return cardinality_of(self.dataset)
@@ -69,10 +61,6 @@ class SharedStream(Stream):
         if share.workers == 1 or not self._is_generated or (epoch and counts_iterations(self._graph)):
             return epoch_of(self.dataset, self._graph, epoch)
         return self._once.batches()
-
-    @functools.cached_property
-    def _graph(self) -> tf.compat.v1.GraphDef:
-        return graph_of(self.dataset)
 
     @functools.cached_property
     def _is_generated(self) -> bool:

@@ -2,10 +2,13 @@
 
 import abc
 import dataclasses
+import functools
 import logging
 
 import tensorflow as tf
 
+from tfdist.compat.dataset_files import rows_per_batch
+from tfdist.compat.datasets import graph_of
 from tfdist.data.base import Data
 from tfdist.data.streams.rows import any_rows, with_rows
 from tfdist.errors import BatchError, DataError
@@ -77,6 +80,23 @@ class Stream(Data):
             _log.info("Reading the data set up to batch %d, where this run starts.", skipped)
         of_all = None if self.shares_rows else share
         return with_rows(batches.skip(skipped), of_all, fingerprints=self.fingerprints).prefetch(tf.data.AUTOTUNE)
+
+
+class OfDataset:
+    """What the streams of one `tf.data.Dataset` have in common. Beside `Stream`, before it."""
+
+    dataset: tf.data.Dataset
+
+    @property
+    def rows_per_batch(self) -> int | None:
+        return rows_per_batch(self._graph)
+
+    def _raw_spec(self):
+        return self.dataset.element_spec
+
+    @functools.cached_property
+    def _graph(self) -> tf.compat.v1.GraphDef:
+        return graph_of(self.dataset)
 
 
 def cardinality_of(dataset: tf.data.Dataset) -> int | None:
