@@ -8,6 +8,7 @@ import contextlib
 import json
 import os
 import pathlib
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -19,7 +20,7 @@ ROOT = pathlib.Path(__file__).parents[1]
 
 @contextlib.contextmanager
 def services_of(*listed_and_started) -> Iterator:
-    """The addresses of services, and the function that stops a data worker of each."""
+    """The addresses of services, the function that stops a data worker of each, and the one that halts all servers."""
     command = [sys.executable, __file__, json.dumps(listed_and_started)]
     environ = {**os.environ, "PYTHONPATH": str(ROOT), "TF_CPP_MIN_LOG_LEVEL": "3"}
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
@@ -32,7 +33,7 @@ def services_of(*listed_and_started) -> Iterator:
                 process.stdin.flush()
                 assert process.stdout.readline() == "stopped\n"
 
-            yield services, stop
+            yield services, stop, lambda: process.send_signal(signal.SIGSTOP)
         finally:
             process.kill()
 

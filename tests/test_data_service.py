@@ -29,7 +29,7 @@ ROOT = pathlib.Path(__file__).parents[1]
 
 @pytest.fixture(scope="module")
 def services():
-    with services_of((1, 1), (2, 2), (3, 3)) as (addresses, _):
+    with services_of((1, 1), (2, 2), (3, 3)) as (addresses, *_):
         yield list(zip(addresses, (1, 2, 3)))
 
 
@@ -69,10 +69,17 @@ def test_wrong_number_of_data_workers_is_refused(services):
 
 def test_missing_data_worker_is_named():
     with (
-        services_of((2, 1)) as ((service,), _),
+        services_of((2, 1)) as ((service,), *_),
         pytest.raises(PeerLostError, match="has 1 of 2 data workers after 1 s"),
     ):
         first_batch(service, 2, timeout=1.0)
+
+
+def test_servers_that_hang_are_told():
+    with services_of((1, 1)) as ((service,), _, halt):
+        halt()
+        with pytest.raises(PeerLostError, match="does not say which data workers it has"):
+            first_batch(service, 1, timeout=0.1)
 
 
 def test_missing_dispatcher_is_named():
@@ -82,7 +89,7 @@ def test_missing_dispatcher_is_named():
 
 
 def test_dispatcher_that_knows_no_data_workers_is_refused():
-    with services_of((0, 1)) as ((service,), _), pytest.raises(DataError, match="does not know its data workers"):
+    with services_of((0, 1)) as ((service,), *_), pytest.raises(DataError, match="does not know its data workers"):
         first_batch(service, 1)
 
 
@@ -108,7 +115,7 @@ def test_what_cannot_be_served_is_refused(changed, message):
 
 
 def test_lost_data_worker_ends_the_training():
-    with services_of((2, 2)) as ((service,), stop):
+    with services_of((2, 2)) as ((service,), stop, _):
         batches = iter(
             served(numbers(), service=service, workers=2, run="lost").worker_batches(6, Share(), repeat=True)
         )

@@ -1,7 +1,10 @@
 """A look at a tf.data service before it is used: whether all of its servers are there."""
 
+import concurrent.futures
 import socket
+import threading
 import time
+from collections.abc import Callable
 
 import tensorflow as tf
 
@@ -10,6 +13,7 @@ from tfdist.errors import DataError, PeerLostError
 _SERVICE = tf.data.experimental.service
 _HINT = tf.data.experimental.SHARD_HINT
 _PROBE_SECONDS = 0.5
+_SHORTEST_PROBE = 5.0
 
 
 def wait_for_servers(service: str, workers: int, timeout: float) -> None:
@@ -21,13 +25,35 @@ def wait_for_servers(service: str, workers: int, timeout: float) -> None:
     """
     until = time.monotonic() + timeout
     _wait_for_dispatcher(service, until, timeout)
-    while (there := _data_workers(service, workers)) < workers:
+    while (there := _within(until, lambda: _data_workers(service, workers))) != workers:
+        if there is None:
+            raise PeerLostError(
+                f"The data service at {service} does not say which data workers it has after {timeout:g} s: one of its "
+                "servers hangs. Start them anew."
+            )
         if time.monotonic() > until:
             raise PeerLostError(
                 f"The data service at {service} has {there} of {workers} data workers after {timeout:g} s. Start the "
                 "others, or wait longer for them."
             )
         time.sleep(_PROBE_SECONDS)
+
+
+def _within(until: float, act: Callable[[], int]) -> int | None:
+    """What `act` returns or raises, None if it is not done by then: TensorFlow waits without an end in it."""
+    done: concurrent.futures.Future = concurrent.futures.Future()
+
+    def run():
+        try:
+            done.set_result(act())
+        except Exception as error:  # whatever it is, it is raised where it is waited for
+            done.set_exception(error)
+
+    threading.Thread(target=run, daemon=True).start()
+    try:
+        return done.result(timeout=max(_SHORTEST_PROBE, until - time.monotonic()))
+    except concurrent.futures.TimeoutError:
+        return None
 
 
 def address_of(service) -> tuple[str, int]:
