@@ -43,6 +43,10 @@ class UnsupportedError(UserError):
     """A Keras feature that cannot be offered under the strategy in use."""
 
 
+class CheckpointError(UserError):
+    """Checkpoints that cannot be read, do not fit the model, or can be written no more."""
+
+
 class PeerLostError(TfdistError, RuntimeError):
     """A peer did not appear in time, or went away. Run the whole job again."""
 
