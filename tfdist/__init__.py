@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from tfdist.errors import (
     BatchError,
+    CheckpointError,
     ClusterError,
     ConfigError,
     DataError,
@@ -37,6 +38,7 @@ _MODULES = ("callbacks", "data", "schedules", "writers")
 
 __all__ = [
     "BatchError",
+    "CheckpointError",
     "Cluster",
     "ClusterError",
     "ConfigError",

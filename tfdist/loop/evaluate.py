@@ -3,9 +3,11 @@
 from tfdist.data import as_data
 from tfdist.loop import checks, runner
 from tfdist.loop.callbacks import callback_list
+from tfdist.loop.course import Course
 from tfdist.loop.drive import Driver
 from tfdist.loop.feed import Feed
 from tfdist.loop.pace import Pace
+from tfdist.loop.pauses import Pauses
 from tfdist.strategy import share_of
 
 
@@ -31,7 +33,7 @@ def evaluate(
     container = callback_list(
         callbacks, model, is_chief=chief, verbose=verbose, history=False, epochs=1, steps=evaluation.feed.steps
     )
-    return evaluation.run(container)
+    return evaluation.run(container, Pauses([]))
 
 
 class Evaluation:
@@ -43,14 +45,15 @@ class Evaluation:
         checks.check_evaluation(model, share, self.feed.smallest_batch)
         checks.check_same_data(model.distribute_strategy, self.feed)
         runner.build(model, self.feed.batch_spec)
-        self._model = model
-        self._driver = Driver(model, runner.evaluate_runner(model, self.feed), self.feed, Pace(None), "test")
+        self._model, self._runner = model, runner.evaluate_runner(model, self.feed)
+        self._pace = Pace(None)
 
-    def run(self, callbacks) -> dict:
+    def run(self, callbacks, pauses: Pauses) -> dict:
         """Evaluates once, from the first example, with Keras's test hooks."""
         self._model.stop_evaluating = False
         callbacks.on_test_begin()
         self.feed.start()
-        logs = self._driver.run_epoch(callbacks)
-        callbacks.on_test_end(logs)
-        return logs
+        course = Course()
+        Driver(self._model, self._runner, self.feed, self._pace, "test", course, pauses).run_epoch(callbacks)
+        callbacks.on_test_end(course.logs)
+        return course.logs

@@ -35,7 +35,7 @@ class Feed:
         self.steps = steps if steps is not None else self.size
         if once and self.size is not None:
             self.steps = min(self.steps, self.size)
-        self._epoch = 0
+        self._epoch = self._first_step = 0
         self._iterator = None
         self._made: dict = {}
 
@@ -74,21 +74,22 @@ class Feed:
             return None
         return EpochPlan(examples, self.batch_size, self._drop)
 
-    def start(self, first_epoch: int = 0) -> None:
-        """Positions the feed at the first step of an epoch."""
-        self._epoch = first_epoch
+    def start(self, first_epoch: int = 0, step: int = 0) -> None:
+        """Positions the feed at a step of an epoch."""
+        self._epoch, self._first_step = first_epoch, step
         if self.steps is None:
             self._check_finite()
             return
-        first_step = first_epoch * self.steps
+        first_step = first_epoch * self.steps + step
         self._iterator = iter(self._batches(repeat=self.size is not None, first_step=first_step))
 
     def epoch(self):
-        """The iterator over `(rows, ids, batch)` for the next epoch."""
+        """The iterator over `(rows, ids, batch)` for the next epoch, or for what is left of the first one."""
         if self.steps is not None:
             return self._iterator
-        self._epoch += 1
-        return iter(self._batches(repeat=False, first_epoch=self._epoch - 1))
+        start = {"first_epoch": self._epoch, "first_step": self._first_step}
+        self._epoch, self._first_step = self._epoch + 1, 0
+        return iter(self._batches(repeat=False, **start))
 
     def _batches(self, *, repeat: bool, **start: int) -> tf.data.Dataset:
         """`start`: `first_step`, or `first_epoch` where steps are not known. Made once, since tracing takes time."""

@@ -16,6 +16,7 @@ from tfdist.loop.evaluate import Evaluation
 from tfdist.loop.feed import Feed
 from tfdist.loop.pace import Pace
 from tfdist.loop.record import recorder
+from tfdist.loop.training import Training
 from tfdist.strategy import share_of
 
 _log = logging.getLogger(__name__)
@@ -98,34 +99,37 @@ def fit(
         callbacks, model, is_chief=share.worker == 0, verbose=verbose, history=True, epochs=epochs, steps=feed.steps
     )
     pace = Pace(_steps_per_call(steps_per_execution))
-    feed.start(initial_epoch)
+    training = Training(model, feed, container, initial_epoch)
 
-    with recorder(ledger, model.distribute_strategy, feed, initial_epoch) as record:
+    def make_driver(records):
+        steps = runner.train_runner(model, feed, accumulate_steps, records=records)
+        return Driver(model, steps, feed, pace, "train", training.course, training.pauses)
 
-        def make_training():
-            steps = runner.train_runner(model, feed, accumulate_steps, records=record is not None)
-            return Driver(model, steps, feed, pace, "train", record)
-
-        _run_epochs(model, make_training, validation, container, range(initial_epoch, epochs), validation_freq)
+    model.stop_training = False
+    container.on_train_begin()
+    training.begin()
+    with recorder(ledger, model.distribute_strategy, feed, training.progress) as record:
+        # Made here, since callbacks have set the optimizer's schedule by now.
+        training.start(make_driver(records=record is not None), record)
+        logs = _run_epochs(training, validation, container, epochs, validation_freq)
+    if isinstance(model.optimizer, keras.optimizers.Optimizer) and epochs > initial_epoch:
+        model.optimizer.finalize_variable_values(model.trainable_weights)
+    container.on_train_end(logs)
     return model.history
 
 
-def _run_epochs(model, make_training, validation, callbacks, epochs, validation_freq) -> None:
-    model.stop_training = False
-    callbacks.on_train_begin()
-    training = make_training()  # now that callbacks have set the optimizer's schedule
+def _run_epochs(training: Training, validation, callbacks, epochs: int, validation_freq) -> dict | None:
+    """Returns the logs of the last epoch; None if there is none to run."""
     logs = None
-    for epoch in epochs:
+    while (epoch := training.progress.epoch) < epochs and not training.progress.stopped:
         callbacks.on_epoch_begin(epoch)
-        logs = training.run_epoch(callbacks)
+        logs = training.run_epoch()
         if validation is not None and _is_due(epoch, validation_freq):
-            logs |= {f"val_{name}": value for name, value in validation.run(callbacks).items()}
+            held_out = validation.run(callbacks, training.pauses)
+            logs |= {f"val_{name}": value for name, value in held_out.items()}
         callbacks.on_epoch_end(epoch, logs)
-        if training.agree_to_stop():
-            break
-    if isinstance(model.optimizer, keras.optimizers.Optimizer) and epochs:
-        model.optimizer.finalize_variable_values(model.trainable_weights)
-    callbacks.on_train_end(logs)
+        training.end_epoch()
+    return logs
 
 
 def _report(feed: Feed, accumulate_steps: int) -> None:

@@ -11,11 +11,9 @@ from tfdist.loop import checks, runner
 from tfdist.loop.callbacks import callback_list
 from tfdist.loop.failures import told_to_users
 from tfdist.loop.feed import Feed
+from tfdist.step.agree import sum_of_workers
 from tfdist.step.parts import Rows
-from tfdist.step.reduce import sum_over_replicas
 from tfdist.strategy import share_of
-
-_CHUNK_BYTES = 64 * 2**20
 
 
 def predict(model, x=None, batch_size=None, verbose="auto", steps=None, callbacks=None):
@@ -118,10 +116,7 @@ def _complete(strategy, share: Share, positions, own: np.ndarray, rows: int) -> 
     outputs[positions] = own
     if share.workers == 1:
         return outputs
-    numbers = outputs.astype(_summable(own.dtype))
-    chunk = max(1, _CHUNK_BYTES // max(1, numbers[:1].nbytes))
-    summed = [_sum_of_workers(strategy, share, numbers[i : i + chunk]) for i in range(0, rows, chunk)]
-    return np.concatenate(summed).astype(own.dtype)
+    return sum_of_workers(strategy, share, outputs.astype(_summable(own.dtype))).astype(own.dtype)
 
 
 def _summable(dtype) -> np.dtype:
@@ -137,18 +132,3 @@ def _summable(dtype) -> np.dtype:
     if dtype.kind == "f" or dtype.name == "bfloat16":
         return np.dtype("float32")
     raise UnsupportedError(f"predict gave {dtype}: on several workers outputs are numbers or booleans.")
-
-
-def _sum_of_workers(strategy, share: Share, array: np.ndarray) -> np.ndarray:
-    def own_or_zeros(context):
-        is_first = int(context.replica_id_in_sync_group) == share.first_replica
-        return tf.constant(array if is_first else np.zeros_like(array))
-
-    values = strategy.experimental_distribute_values_from_function(own_or_zeros)
-
-    def add(values):
-        return strategy.run(lambda value: sum_over_replicas([value])[0], args=(values,))
-
-    # Eagerly it would be slow, and TensorFlow says so on every worker.
-    summed = tf.function(add, autograph=False)(values)
-    return strategy.experimental_local_results(summed)[0].numpy()

@@ -7,6 +7,7 @@ import numpy as np
 
 from tfdist.ledger import Ledger, last_step, next_run
 from tfdist.loop.feed import Feed
+from tfdist.progress import Progress
 from tfdist.step.agree import gather_now
 
 
@@ -31,6 +32,10 @@ class Recorder:
             if self._position == self._size:
                 self.end_epoch()
 
+    def flush(self) -> None:
+        """Brings what was recorded to the disk."""
+        self._ledger.flush()
+
     def end_epoch(self) -> None:
         """Says that an epoch of data is over whose size nobody knows."""
         self._ledger.end_epoch(self._epoch, self._step)
@@ -41,8 +46,8 @@ class Recorder:
 
 
 @contextlib.contextmanager
-def recorder(folder, strategy, feed: Feed, first_epoch: int) -> Iterator[Recorder | None]:
-    """The recorder of a training that starts at `first_epoch`, in `folder`; None without a folder.
+def recorder(folder, strategy, feed: Feed, start: Progress) -> Iterator[Recorder | None]:
+    """The recorder of a training that starts at `start`, in `folder`; None without a folder.
 
     Raises:
         DataError: the folder cannot be written to, or holds the ledger of another training.
@@ -50,7 +55,7 @@ def recorder(folder, strategy, feed: Feed, first_epoch: int) -> Iterator[Recorde
     if folder is None:
         yield None
         return
-    size, epoch, position = _start(feed, first_epoch)
+    size, epoch, position = _start(feed, start)
     share = feed.share
     known = [next_run(folder), last_step(folder, epoch - 1)]
     run, before = gather_now(strategy, share, known).max(axis=0).tolist()
@@ -62,13 +67,14 @@ def recorder(folder, strategy, feed: Feed, first_epoch: int) -> Iterator[Recorde
         yield Recorder(ledger, size, first_step, epoch, position)
 
 
-def _start(feed: Feed, first_epoch: int) -> tuple[int | None, int, int]:
+def _start(feed: Feed, start: Progress) -> tuple[int | None, int, int]:
     """The size of an epoch of the data in steps, if known; the epoch of the data to start in, and the step in it.
 
     Data that never ends has the training's epochs. Of data of unknown size that ends, the training's epochs of so many
     steps are one epoch of the data, which is read once.
     """
     size = feed.size or (feed.steps if feed.steps and feed.is_endless else None)
-    if size is None:
-        return (None, first_epoch, 0) if feed.steps is None else (None, 0, first_epoch * feed.steps)
-    return size, *divmod(first_epoch * (feed.steps or size), size)
+    if size is None and feed.steps is None:
+        return None, start.epoch, start.step
+    position = start.epoch * (feed.steps or size) + start.step
+    return (None, 0, position) if size is None else (size, *divmod(position, size))

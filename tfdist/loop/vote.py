@@ -9,10 +9,12 @@ import tensorflow as tf
 from tfdist.errors import DataError
 from tfdist.loop.failures import ended_early, no_batch, told_to_users
 from tfdist.loop.feed import Feed
+from tfdist.progress import Pause
 from tfdist.step.parts import Rows
 from tfdist.step.run import Runner
 
 _ENDED = -1
+_GO = 1
 
 
 class Turn(NamedTuple):
@@ -27,28 +29,30 @@ class Stopped(Exception):
     """A worker wants to stop."""
 
 
-def turns(runner: Runner, feed: Feed, wants_to_stop) -> Iterator[Turn]:
-    """The steps of an epoch, until the data has ended on all workers or there were as many as the feed says.
+def turns(runner: Runner, feed: Feed, step: int, wish, grant) -> Iterator[Turn]:
+    """The steps of an epoch from `step` on, until the data has ended on all workers or there were as many as asked for.
 
     Where each worker has rows of its own, one whose data has ended goes on without rows until all have ended.
 
     Args:
-        wants_to_stop: `step -> bool`, this worker's wish.
+        wish: `() -> Pause | None`, what this worker wants before the next step.
+        grant: `Pause -> None`, called on all workers at the same step where one of them wanted it; not for STOP.
 
     Raises:
         Stopped: a worker wants to stop.
         DataError: data that is the same on all workers ended on some of them, or all of it before its time or at once.
     """
-    batches, step = feed.epoch(), 0
+    batches = feed.epoch()
     last: Any = None
     while feed.steps is None or step < feed.steps:
         with told_to_users(feed):
             found = next(batches, None)
-            own = _ENDED if found is None else int(tf.size(found[1]))
-            votes = np.asarray(runner.gather(tf.constant([not wants_to_stop(step), own, _all(found)], tf.int64)))
-        go, rows, alls = votes.T
-        if not go.all():
-            raise Stopped
+        own = _ENDED if found is None else int(tf.size(found[1]))
+        while (votes := _votes(runner, feed, wish(), own, found))[0] != _GO:
+            if votes[0] == Pause.STOP:
+                raise Stopped
+            grant(Pause(votes[0]))
+        _, rows, alls = votes
         if (rows == _ENDED).all():
             if feed.steps is not None:
                 raise ended_early(feed)
@@ -62,6 +66,15 @@ def turns(runner: Runner, feed: Feed, wants_to_stop) -> Iterator[Turn]:
         last = found if own > 0 or not feed.data.shares_rows else _without_rows(feed, last)
         yield Turn(Rows(tf.constant(total, tf.int64), tf.size(last[1], tf.int64)), last[1], last[2])
         step += 1
+
+
+def _votes(runner: Runner, feed: Feed, wish: Pause | None, own: int, found):
+    """What the workers want (the first thing first), the rows that each has, and those that it thinks all have."""
+    with told_to_users(feed):
+        go, rows, alls = np.asarray(
+            runner.gather(tf.constant([_GO if wish is None else wish, own, _all(found)], tf.int64))
+        ).T
+    return int(go.min()), rows, alls
 
 
 def _all(found) -> int:

@@ -20,13 +20,15 @@ class Outcome(NamedTuple):
     """What a call of many steps returns.
 
     Attributes:
-        steps: how many it ran, an int64 scalar.
+        steps: how many it ran, an int64 scalar; a `tfdist.progress.Pause` if a worker wanted one.
+        rows: rows of these global batches together, an int64 scalar.
         logs: scalars by name, after them.
         seen: `(counts, ids)` of this worker: rows of each step (int64 [steps]) and their ids, one step's after the
             other's (int64 [sum of counts]); empty where they are not asked for.
     """
 
     steps: Any
+    rows: Any
     logs: dict
     seen: tuple = ()
 
@@ -36,7 +38,7 @@ class Runner(NamedTuple):
 
     Attributes:
         many: `(iterator, steps) -> Outcome`: takes as many batches from the iterator as the worker that wants fewest
-            (int64 scalar tensor); none if one wants to stop.
+            (int64 scalar tensor); none if one wants a `tfdist.progress.Pause`, which is 0 or less.
         one: `(rows, batch) -> logs`: takes a batch that the caller has read, with the `Rows` of it.
         gather: `values -> [workers, k]`: the int64 [k] of each worker.
         reset: `() -> None`: sets the model's metrics to their start.
@@ -69,16 +71,17 @@ def make_runner(model, share: Share, replica_step, batch_spec, *, has_logs: bool
             steps = tf.reduce_min(gather(strategy, share, steps[tf.newaxis]))
             seen = (_growing(), _growing()) if records else ()
 
-            def body(step, seen):
+            def body(step, total, seen):
                 rows, ids, batch = next(iterator)
                 own = tf.size(ids, tf.int64)
                 strategy.run(replica_step, args=(Rows(rows, own), batch))
                 values = zip(seen, (own[tf.newaxis], ids))
-                return step + 1, tuple(array.write(array.size(), value) for array, value in values)
+                return step + 1, total + rows, tuple(array.write(array.size(), value) for array, value in values)
 
-            start = (tf.zeros_like(steps), seen)
-            _, seen = tf.while_loop(lambda step, _: step < steps, body, start, parallel_iterations=1)
-            return Outcome(steps, metric_results(model, strategy), tuple(_joined(array) for array in seen))
+            none = tf.zeros_like(steps)
+            start = (none, none, seen)
+            _, rows, seen = tf.while_loop(lambda step, *_: step < steps, body, start, parallel_iterations=1)
+            return Outcome(steps, rows, metric_results(model, strategy), tuple(_joined(array) for array in seen))
 
     def one(rows, batch):
         with _tracing(model, strategy):

@@ -1,0 +1,83 @@
+"""A `fit` as it runs: where it is, and what a checkpoint takes from it and puts back."""
+
+from typing import Any
+
+import keras
+
+from tfdist.loop.course import Course
+from tfdist.loop.drive import Driver
+from tfdist.loop.feed import Feed
+from tfdist.loop.pauses import Pauses
+from tfdist.loop.record import Recorder
+from tfdist.progress import Progress
+from tfdist.snapshot import Snapshot, put_training, take_training
+
+
+class Training:
+    """What callbacks with a method `set_training` are given; see `tfdist.loop.pauses`.
+
+    Attributes:
+        model: the compiled and built model.
+        share: this worker's place among the workers.
+        course: where the training is.
+        pauses: what the callbacks do between two steps.
+    """
+
+    def __init__(self, model, feed: Feed, callbacks: keras.callbacks.CallbackList, first_epoch: int):
+        self.model, self.share, self.course = model, feed.share, Course(Progress(first_epoch))
+        self.pauses = Pauses(callbacks.callbacks)
+        self._feed, self._callbacks = feed, callbacks
+        self._driver: Any = None
+        self._record: Recorder | None = None
+
+    @property
+    def progress(self) -> Progress:
+        """Where the training is."""
+        return self.course.progress
+
+    def begin(self) -> None:
+        """Gives itself to the callbacks, which may put a checkpoint back."""
+        for callback in self._callbacks.callbacks:
+            if hasattr(callback, "set_training"):
+                callback.set_training(self)
+
+    def start(self, driver: Driver, record: Recorder | None) -> None:
+        """Has `driver` run the epochs, from where the training is, and `record` told of them."""
+        self._driver, self._record = driver, record
+        self._feed.start(self.progress.epoch, self.progress.step)
+
+    def run_epoch(self) -> dict:
+        """Trains what is left of the epoch. Returns its logs."""
+        if not self.progress.trained:
+            self._driver.run_epoch(self._callbacks, self._record)
+            self.course.move(trained=True)
+        return dict(self.course.logs)
+
+    def end_epoch(self) -> None:
+        """Goes on to the next epoch, once all callbacks know that this one is over."""
+        stopped = self._driver.agree_to_stop()
+        self.course.move(epoch=self.progress.epoch + 1, step=0, trained=False, stopped=stopped)
+        self.course.logs = {}
+        self.pauses.epoch_is_over()
+
+    def take(self) -> Snapshot:
+        """What a checkpoint holds, as it is now. Every worker calls it at the same step."""
+        if self._record is not None:
+            self._record.flush()
+        return take_training(
+            self.model, self.share, self.progress, self.course.logs, self._callbacks.callbacks, self._identity
+        )
+
+    def put(self, directory) -> None:
+        """Puts the checkpoint in `directory` back, and the training where it was. Every worker calls it.
+
+        Raises: CheckpointError if it does not fit the model or, inside of an epoch, the data.
+        """
+        progress, logs = put_training(self.model, self.share, directory, self._callbacks.callbacks, self._identity)
+        self.course.progress, self.course.logs = progress, logs
+
+    @property
+    def _identity(self) -> dict:
+        """What must be the same to go on inside of an epoch."""
+        workers = {"workers": self.share.workers} if self._feed.data.shares_rows else {}
+        return self._feed.identity() | workers
