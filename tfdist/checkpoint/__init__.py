@@ -1,1 +1,8 @@
 """Checkpoints on disk: written whole or not at all, verified when they are read."""
+
+from tfdist.checkpoint.folder import Checkpoints, Found
+from tfdist.checkpoint.manifest import FORMAT, MANIFEST, Manifest
+from tfdist.checkpoint.retention import Retention
+from tfdist.checkpoint.saver import Saver
+
+__all__ = ["FORMAT", "MANIFEST", "Checkpoints", "Found", "Manifest", "Retention", "Saver"]
