@@ -11,11 +11,13 @@ import tfdist
 
 NAMES = [
     "BatchError",
+    "CheckpointError",
     "Cluster",
     "ClusterError",
     "ConfigError",
     "DataError",
     "PeerLostError",
+    "Preempted",
     "TfdistError",
     "UnsupportedError",
     "UserError",
@@ -69,7 +71,7 @@ def test_every_error_is_public():
 
 
 def test_unknown_name_says_which_there_are():
-    with pytest.raises(AttributeError, match="no attribute 'train_model'; it has BatchError, Cluster"):
+    with pytest.raises(AttributeError, match="no attribute 'train_model'; it has BatchError, CheckpointError, Cluster"):
         tfdist.train_model  # noqa: B018
 
 

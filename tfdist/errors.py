@@ -51,3 +51,19 @@ class PeerLostError(TfdistError, RuntimeError):
     """A peer did not appear in time, or went away. Run the whole job again."""
 
     exit_code = PEER_MISSING
+
+
+class Preempted(SystemExit):
+    """A machine goes away, and the training is saved: run the whole job again, and it goes on.
+
+    Uncaught, it ends the process with code 75, as `sys.exit` does.
+    """
+
+    exit_code = PREEMPTED
+
+    def __init__(self, message: str):
+        super().__init__(PREEMPTED)
+        self.message = message
+
+    def __str__(self):
+        return self.message

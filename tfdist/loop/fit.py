@@ -1,5 +1,6 @@
 """`fit`."""
 
+import contextlib
 import logging
 
 import keras
@@ -99,22 +100,18 @@ def fit(
         callbacks, model, is_chief=share.worker == 0, verbose=verbose, history=True, epochs=epochs, steps=feed.steps
     )
     pace = Pace(_steps_per_call(steps_per_execution))
-    training = Training(model, feed, container, initial_epoch)
-
-    def make_driver(records):
-        steps = runner.train_runner(model, feed, accumulate_steps, records=records)
-        return Driver(model, steps, feed, pace, "train", training.course, training.pauses)
-
     model.stop_training = False
-    container.on_train_begin()
-    training.begin()
-    with recorder(ledger, model.distribute_strategy, feed, training.progress) as record:
+    with contextlib.ExitStack() as stack:
+        training = Training(model, feed, container, initial_epoch, stack)
+        training.begin()
+        record = stack.enter_context(recorder(ledger, model.distribute_strategy, feed, training.progress))
         # Made here, since callbacks have set the optimizer's schedule by now.
-        training.start(make_driver(records=record is not None), record)
+        steps = runner.train_runner(model, feed, accumulate_steps, records=record is not None)
+        training.start(Driver(model, steps, feed, pace, "train", training.course, training.pauses), record)
         logs = _run_epochs(training, validation, container, epochs, validation_freq)
-    if isinstance(model.optimizer, keras.optimizers.Optimizer) and epochs > initial_epoch:
-        model.optimizer.finalize_variable_values(model.trainable_weights)
-    container.on_train_end(logs)
+        if isinstance(model.optimizer, keras.optimizers.Optimizer) and epochs > initial_epoch:
+            model.optimizer.finalize_variable_values(model.trainable_weights)
+        container.on_train_end(logs)
     return model.history
 
 

@@ -76,5 +76,5 @@ def _start(feed: Feed, start: Progress) -> tuple[int | None, int, int]:
     size = feed.size or (feed.steps if feed.steps and feed.is_endless else None)
     if size is None and feed.steps is None:
         return None, start.epoch, start.step
-    position = start.epoch * (feed.steps or size) + start.step
+    position = start.epoch * (feed.steps or size or 0) + start.step
     return (None, 0, position) if size is None else (size, *divmod(position, size))

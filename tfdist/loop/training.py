@@ -1,5 +1,6 @@
 """A `fit` as it runs: where it is, and what a checkpoint takes from it and puts back."""
 
+from contextlib import ExitStack
 from typing import Any
 
 import keras
@@ -14,18 +15,19 @@ from tfdist.snapshot import Snapshot, put_training, take_training
 
 
 class Training:
-    """What callbacks with a method `set_training` are given; see `tfdist.loop.pauses`.
+    """What callbacks that take part in pauses are given; see `tfdist.loop.pauses`.
 
     Attributes:
         model: the compiled and built model.
         share: this worker's place among the workers.
         course: where the training is.
         pauses: what the callbacks do between two steps.
+        stack: closed when `fit` ends, also by an exception.
     """
 
-    def __init__(self, model, feed: Feed, callbacks: keras.callbacks.CallbackList, first_epoch: int):
+    def __init__(self, model, feed: Feed, callbacks: keras.callbacks.CallbackList, first_epoch: int, stack: ExitStack):
         self.model, self.share, self.course = model, feed.share, Course(Progress(first_epoch))
-        self.pauses = Pauses(callbacks.callbacks)
+        self.pauses, self.stack = Pauses(callbacks.callbacks), stack
         self._feed, self._callbacks = feed, callbacks
         self._driver: Any = None
         self._record: Recorder | None = None
@@ -36,10 +38,10 @@ class Training:
         return self.course.progress
 
     def begin(self) -> None:
-        """Gives itself to the callbacks, which may put a checkpoint back."""
-        for callback in self._callbacks.callbacks:
-            if hasattr(callback, "set_training"):
-                callback.set_training(self)
+        """Has the callbacks begin; some of them may put a checkpoint back."""
+        self.pauses.introduce(self)
+        self._callbacks.on_train_begin()
+        self.pauses.begin()
 
     def start(self, driver: Driver, record: Recorder | None) -> None:
         """Has `driver` run the epochs, from where the training is, and `record` told of them."""
