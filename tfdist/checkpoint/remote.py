@@ -82,6 +82,8 @@ class RemoteStorage:
         try:
             return [name.rstrip("/") for name in gfile.listdir(self._folder)]
         except _not_found():
+            if gfile.exists(self._folder):  # `listdir` takes every trouble for an absent folder
+                raise
             return []
 
     def _file(self, place, name):
