@@ -1,10 +1,12 @@
 """The saver: one write at a time beside the training, failures loud and counted, none cut off by the process's end."""
 
 import errno
+import functools
 import pathlib
 import subprocess
 import sys
 import threading
+import weakref
 
 import pytest
 
@@ -80,6 +82,17 @@ def test_seconds_of_the_last_save_that_succeeded():
     saver.save(fails, 2)
     saver.wait()
     assert saver.last_seconds == 2.5
+
+
+def test_what_was_saved_is_let_go():
+    class Values:
+        pass
+
+    values, saver = Values(), Saver()
+    alive = weakref.ref(values)
+    saver.save(functools.partial(repr, values), 1)
+    del values
+    assert saver.wait(PATIENCE) and alive() is None
 
 
 PROGRAM = """

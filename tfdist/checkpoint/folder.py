@@ -33,7 +33,8 @@ class Checkpoints:
     """The checkpoints in the folder `path`, which one process at a time writes to and any number read.
 
     Args:
-        path: a local path, or a URL that `tf.io.gfile` can write to; made at the first commit.
+        path: a local path, or a URL that `tf.io.gfile` can write to; made at the first commit. What goes to or comes
+            from a URL lies in a temporary directory meanwhile (`TMPDIR`).
         retention: which ones stay.
         clock: seconds since 1970.
     """
