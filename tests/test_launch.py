@@ -42,10 +42,15 @@ def launch(program, *flags, **environ):
     )
 
 
-def start(program, *flags):
+def start(program, *flags, **options):
     """The launcher in the background, once every worker has said "ready"."""
     launcher = subprocess.Popen(
-        command_line(program, *flags), cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+        command_line(program, *flags),
+        cwd=ROOT,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        **options,
     )
     ready = 0
     while ready < int(flags[0].partition("=")[2]):
@@ -130,6 +135,58 @@ def test_interrupt_is_passed_on():
     output, _ = launcher.communicate(timeout=60)
     assert launcher.returncode in (1, 130)  # Python may still get to say KeyboardInterrupt and then kills itself
     assert "KeyboardInterrupt" in output
+
+
+COUNT = """
+got = []
+for number in (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1):
+    signal.signal(number, lambda number, frame: got.append(signal.Signals(number).name))
+say("ready")
+while not got:
+    time.sleep(0.01)
+time.sleep(1)
+"""
+
+
+@pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGTERM, signal.SIGUSR1])
+def test_signal_to_the_whole_group_comes_to_every_worker_once(signum):
+    launcher = start(COUNT + 'say("got", *got); sys.exit(75)', "--workers=2", start_new_session=True)
+    os.killpg(launcher.pid, signum)
+    time.sleep(0.1)
+    launcher.send_signal(signum)
+    output, _ = launcher.communicate(timeout=60)
+    assert launcher.returncode == 75
+    assert re.findall("got (.*)", output) == [signum.name] * 2
+
+
+@pytest.mark.parametrize("codes", [[75, 69], [69, 75], [0, 75], [75, 0]])
+def test_preempted_counts_for_more_than_a_peer_that_was_lost(codes):
+    done = launch(f"time.sleep(task); sys.exit({codes}[task])", "--workers=2")
+    assert done.returncode == 75
+
+
+def test_save_is_not_ended_by_a_second_signal_when_another_worker_fails():
+    launcher = start(COUNT + 'sys.exit(1) if task else (time.sleep(1), say("saved after", *got))', "--workers=2")
+    launcher.terminate()
+    output, _ = launcher.communicate(timeout=60)
+    assert launcher.returncode == 1
+    assert "saved after SIGTERM\n" in output
+
+
+def test_workers_that_listen_leave_with_code_75():
+    program = """
+from tfdist.preemption import Listener
+with Listener() as listener:
+    say("ready")
+    while not listener.notice:
+        time.sleep(0.01)
+time.sleep(task)
+sys.exit(75)
+"""
+    launcher = start(program, "--workers=3")
+    launcher.terminate()
+    launcher.communicate(timeout=60)
+    assert launcher.returncode == 75
 
 
 def test_workers_die_with_a_launcher_that_is_killed(tmp_path):

@@ -7,6 +7,9 @@ Every worker runs COMMAND with a TF_CONFIG of its own. The output of the chief, 
 the others with their names before each line; with --workdir, all of it goes to DIR/logs too. When one worker fails
 the others are ended, and its exit code is the launcher's: 64 wrong flag, config or cluster, 69 a peer was lost, run
 again, 75 preempted, run again, 1 the program's own exception; of a signal, 69 if it was killed, 1 if it crashed.
+
+SIGTERM, SIGUSR1 and SIGINT go on to every worker and all that it has started, and those that save leave with 75. A
+COMMAND that is a shell script starts its last program by `exec`, or the shell ends before the program has saved.
 """
 
 import argparse
@@ -25,7 +28,9 @@ def main(argv: list[str] | None = None) -> int:
         "--data_workers", type=_positive, default=0, help="data workers of a tf.data service to start beside them"
     )
     parser.add_argument("--workdir", type=pathlib.Path, help="the run's folder; logs/ in it gets each worker's output")
-    parser.add_argument("--grace", type=float, default=30.0, help="seconds to end by itself when another one failed")
+    parser.add_argument(
+        "--grace", type=float, default=30.0, help="seconds to end by itself when another one failed or was preempted"
+    )
     parser.add_argument("command", nargs="+", help="the command of every worker, after --")
     arguments = parser.parse_args(argv)
     try:

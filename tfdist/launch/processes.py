@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import IO
 
 from tfdist.errors import FINISHED, PEER_MISSING, PREEMPTED
@@ -45,35 +45,43 @@ def wait_for_failure(
     processes: Sequence[subprocess.Popen],
     deadline: float = float("inf"),
     servers: Sequence[subprocess.Popen] = (),
+    patience: Callable[[int], float] = lambda code: 0.0,
 ) -> int | None:
     """Waits until all have ended well (None) or one has failed: its index, of the cause rather than of who followed.
 
     `servers` run on by themselves: one that has ended has failed, its index counted after those of the processes.
+    `patience(code)` is how many seconds, at least, the others have after one that left with 69 or 75.
     Raises: TimeoutError at `deadline`, on the monotonic clock.
     """
-    follow_until = float("inf")
+    follow_until: dict[int, float] = {}
     while True:
         codes = [process.poll() for process in processes]
         failed = [index for index, code in enumerate(codes) if code not in (None, FINISHED)]
         causes = [index for index in failed if codes[index] not in _OTHERS_FOLLOW]
         gone = [index for index, server in enumerate(servers, len(processes)) if server.poll() is not None]
         now = time.monotonic()
+        for index in failed:
+            code = codes[index] or FINISHED
+            follow_until.setdefault(index, now + max(_OTHERS_FOLLOW.get(code, 0.0), patience(code)))
         if gone and None in codes:
             return gone[0]
-        if causes or now > follow_until or (failed and None not in codes):
-            return (causes or failed)[0]
+        if causes or (failed and (None not in codes or now > max(follow_until.values()))):
+            # Who was preempted knows more than a peer that lost it.
+            return (causes or sorted(failed, key=lambda index: codes[index] != PREEMPTED))[0]
         if None not in codes:
             return None
         if now > deadline:
             raise TimeoutError
-        if failed and follow_until == float("inf"):
-            follow_until = now + max(_OTHERS_FOLLOW.get(code or FINISHED, 0) for code in codes)
         time.sleep(_POLL_SECONDS)
 
 
-def end(processes: Sequence[subprocess.Popen], grace: float) -> None:
-    """Ends each process and what it started: SIGTERM, SIGKILL after `grace` seconds. Returns when all are gone."""
-    pass_on(processes, signal.SIGTERM)
+def end(processes: Sequence[subprocess.Popen], grace: float, told: bool = False) -> None:
+    """Ends each process and what it started: SIGTERM, SIGKILL after `grace` seconds. Returns when all are gone.
+
+    Those that were `told` already get no SIGTERM: a second one would end a save.
+    """
+    if not told:
+        pass_on(processes, signal.SIGTERM)
     until = time.monotonic() + grace
     while time.monotonic() < until and any(process.poll() is None for process in processes):
         time.sleep(_POLL_SECONDS)

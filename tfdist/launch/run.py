@@ -7,15 +7,18 @@ import shutil
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator, Mapping, Sequence
 
-from tfdist.errors import FINISHED, PEER_MISSING, ConfigError
+from tfdist.errors import FINISHED, PEER_MISSING, PREEMPTED, ConfigError
 from tfdist.launch import processes
 from tfdist.launch.local import local_clusters, worker_environ
 from tfdist.launch.output import Output
 from tfdist.launch.service import local_service, server_environ
 
-_PASSED_ON = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+_PASSED_ON = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1, signal.SIGHUP)
+# `timeout`, schedulers and terminals signal a process and its group, and so this one twice.
+_SAME_SIGNAL_SECONDS = 1.0
 _MOST_SIGNALS = 3
 _CRASHES = (signal.SIGABRT, signal.SIGBUS, signal.SIGFPE, signal.SIGILL, signal.SIGSEGV)
 _LAST_OUTPUT_SECONDS = 2.0
@@ -32,13 +35,15 @@ def run_local(
 ) -> int:
     """Runs `command` in `workers` processes that form one cluster on loopback. Call it from the main thread.
 
-    SIGINT, SIGTERM and SIGHUP are passed on to the workers; the third of them kills.
+    SIGINT, SIGTERM, SIGUSR1 and SIGHUP are passed on to the workers, once if they come twice within a second; the
+    third kills.
 
     Args:
       data_workers: how many data workers of a tf.data service run beside them; they end with the workers, and the
         job fails with the first of them.
       workdir: its folder `logs` gets a file for each worker.
-      grace: seconds from SIGTERM to SIGKILL for the others when one has failed.
+      grace: seconds from SIGTERM to SIGKILL for the others when one has failed; those that are to leave with code 75
+        as one has done have as many, or a minute if that is more.
     Returns: 0 if all workers ended so, else the code of the one that failed first, see `exit_code`.
     Raises: ConfigError if there is no such command.
     """
@@ -57,9 +62,13 @@ def run_local(
             for (line, variables), output in zip(tasks, outputs, strict=True):
                 running.append(processes.start(processes.Task(line, variables, output.end)))
                 output.start()
-            failed = processes.wait_for_failure(running[:workers], servers=running[workers:])
+            failed = processes.wait_for_failure(
+                running[:workers],
+                servers=running[workers:],
+                patience=lambda code: grace if received or code == PREEMPTED else 0.0,
+            )
             code = FINISHED if failed is None else exit_code(running[failed].returncode, received)
-            processes.end(running[:workers], grace)
+            processes.end(running[:workers], grace, told=signal.SIGTERM in received)
     finally:
         processes.end(running, 0)
         for output in outputs:
@@ -85,11 +94,15 @@ def exit_code(returncode: int, received: Sequence[int] = ()) -> int:
 @contextlib.contextmanager
 def _signals_passed_on(running: list, workers: int) -> Iterator[list[int]]:
     received: list[int] = []
+    last: dict[int, float] = {}
 
     def pass_on(signum, frame):
         del frame
-        received.append(signum)
-        processes.pass_on(running[:workers], signum if len(received) < _MOST_SIGNALS else signal.SIGKILL)
+        now = time.monotonic()
+        if now - last.get(signum, float("-inf")) > _SAME_SIGNAL_SECONDS:
+            last[signum] = now
+            received.append(signum)
+            processes.pass_on(running[:workers], signum if len(received) < _MOST_SIGNALS else signal.SIGKILL)
 
     before = {signum: signal.signal(signum, pass_on) for signum in _PASSED_ON}
     try:
