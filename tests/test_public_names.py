@@ -34,7 +34,7 @@ NAMES = [
     "writers",
 ]
 MODULES = {
-    "callbacks": ["MetricsWriter", "WarmUp"],
+    "callbacks": ["BackupAndRestore", "MetricsWriter", "WarmUp"],
     "data": [
         "Data",
         "as_data",

@@ -36,7 +36,6 @@ class Progress:
     stopped: bool = False
 
     def __str__(self):
-        if self.stopped:
-            return f"the end, after {self.epoch} epochs"
-        after = ", at its evaluation" if self.trained else f", step {self.step}"
-        return f"epoch {self.epoch + 1}{after}"
+        if self.step == 0:
+            return f"after {self.epoch} epoch(s){', ended' if self.stopped else ''}"
+        return f"epoch {self.epoch + 1}, {'before its evaluation' if self.trained else f'after step {self.step}'}"

@@ -1,6 +1,7 @@
 """Keras callbacks, usable in `tfdist.fit` and in plain `keras.Model.fit`."""
 
+from tfdist.callbacks.backup import BackupAndRestore
 from tfdist.callbacks.metrics_writer import MetricsWriter
 from tfdist.callbacks.warm_up import WarmUp
 
-__all__ = ["MetricsWriter", "WarmUp"]
+__all__ = ["BackupAndRestore", "MetricsWriter", "WarmUp"]

@@ -12,7 +12,7 @@ class Course:
 
     Attributes:
         progress: the steps that are through.
-        logs: the metrics of the epoch so far, as Keras has them.
+        logs: the metrics of the epoch so far, as Keras has them; between two epochs, all of the last one.
     """
 
     progress: Progress = dataclasses.field(default_factory=Progress)

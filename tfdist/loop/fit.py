@@ -125,7 +125,7 @@ def _run_epochs(training: Training, validation, callbacks, epochs: int, validati
             held_out = validation.run(callbacks, training.pauses)
             logs |= {f"val_{name}": value for name, value in held_out.items()}
         callbacks.on_epoch_end(epoch, logs)
-        training.end_epoch()
+        training.end_epoch(logs)
     return logs
 
 

@@ -50,16 +50,18 @@ class Training:
 
     def run_epoch(self) -> dict:
         """Trains what is left of the epoch. Returns its logs."""
+        if self.progress.step == 0:
+            self.course.logs = {}
         if not self.progress.trained:
             self._driver.run_epoch(self._callbacks, self._record)
             self.course.move(trained=True)
         return dict(self.course.logs)
 
-    def end_epoch(self) -> None:
-        """Goes on to the next epoch, once all callbacks know that this one is over."""
+    def end_epoch(self, logs: dict) -> None:
+        """Goes on to the next epoch, once all callbacks know that this one is over, with `logs`."""
         stopped = self._driver.agree_to_stop()
         self.course.move(epoch=self.progress.epoch + 1, step=0, trained=False, stopped=stopped)
-        self.course.logs = {}
+        self.course.logs = logs
         self.pauses.epoch_is_over()
 
     def take(self) -> Snapshot:

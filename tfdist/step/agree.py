@@ -1,5 +1,7 @@
 """What the workers tell each other between steps."""
 
+import functools
+
 import numpy as np
 import tensorflow as tf
 
@@ -27,17 +29,16 @@ def gather(strategy, share: Share, values):
 
 def gather_now(strategy, share: Share, values: list[int]) -> np.ndarray:
     """`gather` of integers, outside of a traced function."""
-    traced = tf.function(lambda values: gather(strategy, share, values), autograph=False)
-    return traced(tf.constant(values, tf.int64)).numpy()
+    if share.workers == 1:
+        return np.asarray([values], _WORD)
+    return _traced_gather(strategy, share)(tf.constant(values, tf.int64)).numpy()
 
 
 def sum_of_workers(strategy, share: Share, array: np.ndarray) -> np.ndarray:
     """The sum of the arrays of all workers, of one shape [rows, ...] and dtype: int64, float32 or float64."""
     if share.workers == 1:
         return array
-    # Eagerly it would be slow, and TensorFlow says so on every worker.
-    add = tf.function(lambda values: strategy.run(_sum_in_replica, args=(values,)), autograph=False)
-    rows = max(1, PIECE_BYTES // max(1, array[:1].nbytes))
+    add, rows = _traced_sum(strategy), max(1, PIECE_BYTES // max(1, array[:1].nbytes))
     pieces = [array[i : i + rows] for i in range(0, len(array), rows)]
     summed = [first_of(strategy, add(_own_or_zeros(strategy, share, piece))).numpy() for piece in pieces]
     return np.concatenate(summed) if summed else array
@@ -55,6 +56,8 @@ def gather_bytes(strategy, share: Share, data: bytes) -> list[bytes]:
 
 def share_bytes(strategy, share: Share, data: bytes) -> bytes:
     """The `data` of the chief, on all workers. All of them must call it; what the others hand over does not count."""
+    if share.workers == 1:
+        return data
     size = int(gather_now(strategy, share, [len(data)])[0, 0])
     words = _as_words(data if share.worker == 0 else b"", _words(size))
     return sum_of_workers(strategy, share, words).tobytes()[:size]
@@ -63,6 +66,17 @@ def share_bytes(strategy, share: Share, data: bytes) -> bytes:
 def first_of(strategy, values):
     """The first local replica's of per-replica `values`."""
     return tf.nest.map_structure(lambda value: strategy.experimental_local_results(value)[0], values)
+
+
+@functools.lru_cache(maxsize=4)
+def _traced_gather(strategy, share: Share):
+    return tf.function(lambda values: gather(strategy, share, values), autograph=False)
+
+
+@functools.lru_cache(maxsize=4)
+def _traced_sum(strategy):
+    # Eagerly it would be slow, and TensorFlow says so on every worker.
+    return tf.function(lambda values: strategy.run(_sum_in_replica, args=(values,)), autograph=False)
 
 
 def _sum_in_replica(value):

@@ -1,0 +1,163 @@
+"""Saves a training so that it loses nothing and repeats nothing when it is interrupted."""
+
+import logging
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import keras
+
+from tfdist.callbacks.keeper import Keeper
+from tfdist.checkpoint import Checkpoints, EveryEpochs, EverySteps, Retention, read_interval
+from tfdist.errors import ConfigError, Preempted
+from tfdist.preemption import Listener
+from tfdist.progress import Pause
+from tfdist.step.agree import gather_bytes
+
+_log = logging.getLogger(__name__)
+
+
+class BackupAndRestore(keras.callbacks.Callback):
+    """Saves the training in `backup_dir`, and puts it back when the same program is started again.
+
+    A checkpoint has all that decides what comes next: the model's variables, the optimizer's, seeds and the states of
+    Python's, NumPy's and TensorFlow's generators, the place in the epoch and the metrics so far, the history, and the
+    state of the other callbacks (of Keras's own, and of any with `get_state()` and `set_state(state)`). The chief
+    writes it in the background, and it is there whole or not at all. A training that goes on from it has, with as many
+    workers, the same bits as if it had never ended; with more or fewer it sees the same global batches.
+
+    It listens for preemption too: after SIGTERM, SIGUSR1 or SIGINT, or a word from a watcher, on any worker all of them
+    save after the same step and raise `tfdist.Preempted`, which ends the process with code 75.
+
+    Args:
+        backup_dir: A folder for the checkpoints of this training alone, a path or a URL of `tf.io.gfile`. Only the
+            chief has to see it.
+        save_freq: "epoch", a number of optimizer steps, a text such as "10 minutes", "auto" for the interval that costs
+            least (`tfdist.checkpoint.young_daly`), or False: on preemption alone.
+        double_checkpoint: Keep the last two, in case the newest is damaged.
+        delete_checkpoint: Remove the checkpoints when the training has ended. Otherwise its end is saved too.
+        retention: Which checkpoints stay; in the place of `double_checkpoint`.
+        mean_time_between_failures: Of the whole job, for "auto": a text such as "6 hours".
+        max_failed_saves: How many saves in a row may fail, on a full disk say, before the training ends.
+        grace: Seconds from the notice of a preemption until the process has to be gone; None: do not listen.
+        watchers: Other things to look at for a notice, see `tfdist.preemption`.
+        tell: `(event, **values)`, called on the chief: "restore" (step, seconds), "save" (step, seconds, and those that
+            the training was blocked), "preemption" (step, reason).
+
+    Raises, at the start of `fit` or at a save, on all workers: CheckpointError.
+    """
+
+    def __init__(
+        self,
+        backup_dir,
+        save_freq="epoch",
+        double_checkpoint: bool = False,
+        delete_checkpoint: bool = True,
+        *,
+        retention: Retention | None = None,
+        mean_time_between_failures=None,
+        max_failed_saves: int = 3,
+        grace: float | None = 30.0,
+        watchers: Sequence = (),
+        tell: Callable[..., None] | None = None,
+    ):
+        super().__init__()
+        if not backup_dir:
+            raise ConfigError(f"backup_dir={backup_dir!r}: checkpoints need a folder of their own. Name one.")
+        self._interval = _interval(save_freq, mean_time_between_failures)
+        self._delete, self._grace, self._watchers = delete_checkpoint, grace, watchers
+        self._tell = tell or _tell_nobody
+        checkpoints = Checkpoints(backup_dir, retention or Retention(keep_last=1 + bool(double_checkpoint)))
+        self._keeper = Keeper(checkpoints, max_failed_saves, self._tell)
+        self._listener: Listener | None = None
+        self._training: Any = None
+        self._saved_step, self._saved_at = -1, 0.0
+
+    @property
+    def every_steps(self) -> int | None:
+        """Has `tfdist.fit` end its calls where a save is due."""
+        return self._interval.steps if isinstance(self._interval, EverySteps) else None
+
+    def set_training(self, training) -> None:
+        """Takes the training whose pauses this callback takes part in."""
+        self._training = training
+
+    def on_start(self) -> None:
+        """Puts the newest checkpoint back, if there is one, and begins to listen."""
+        self._keeper.restore(self._training)
+        self._note_save()
+        if self._grace is not None:
+            self._listener = self._training.stack.enter_context(Listener(self._watchers, self._grace))
+
+    def wish(self) -> Pause | None:
+        """To leave, on the worker that has a notice; to save, on the chief."""
+        if self._listener is not None and self._listener.notice is not None:
+            return Pause.LEAVE
+        return Pause.SAVE if self._training.share.worker == 0 and self._is_due() else None
+
+    def on_pause(self, pause: Pause) -> None:
+        """Saves; to leave, it waits for the commit. Raises: Preempted."""
+        self._save()
+        if pause is Pause.LEAVE:
+            self._leave()
+
+    def on_epoch_over(self) -> None:
+        """Saves if it is time, or if this was the last epoch and its end stays."""
+        progress = self._training.progress
+        ended = progress.stopped or progress.epoch >= self.params["epochs"]
+        by_epochs = isinstance(self._interval, EveryEpochs) and progress.epoch % self._interval.epochs == 0
+        if by_epochs or (ended and not self._delete):
+            self._save()
+
+    def on_train_batch_end(self, batch, logs=None):
+        """Overridden, so that `every_steps` counts."""
+
+    def on_train_end(self, logs=None):
+        self._keeper.settle(self._training)
+        if self._delete and self._training.share.worker == 0:
+            self._keeper.remove()
+
+    def _is_due(self) -> bool:
+        """Whether to save at this step: the chief's word, for clocks differ."""
+        step = self._training.progress.total
+        if self._interval is None or step == self._saved_step or self._keeper.is_busy:
+            return False
+        return self._interval.at_step(step, time.monotonic() - self._saved_at, self._keeper.cost)
+
+    def _save(self) -> None:
+        self._keeper.save(self._training)
+        self._note_save()
+
+    def _note_save(self) -> None:
+        self._saved_step, self._saved_at = self._training.progress.total, time.monotonic()
+
+    def _leave(self) -> None:
+        step, reason = self._training.progress.total, self._reasons()
+        self._keeper.settle(self._training)
+        if self._training.share.worker == 0:
+            self._tell("preemption", step=step, reason=reason)
+        message = f"Preempted ({reason}) after step {step}, which is saved. Run the whole job again to go on."
+        _log.warning(message)
+        raise Preempted(message)
+
+    def _reasons(self) -> str:
+        """Which workers have a notice, and which."""
+        notice = self._listener.notice if self._listener is not None else None
+        own = "" if notice is None else notice.reason
+        reasons = gather_bytes(self._training.model.distribute_strategy, self._training.share, own.encode())
+        return ", ".join(f"worker {worker}: {reason.decode()}" for worker, reason in enumerate(reasons) if reason)
+
+
+def _interval(save_freq, mtbf):
+    """The interval that Keras's or a text's `save_freq` means; None for False."""
+    if save_freq is False:
+        return None
+    if save_freq == "epoch":
+        return EveryEpochs(1)
+    if isinstance(save_freq, int) and not isinstance(save_freq, bool) and save_freq > 0:
+        return EverySteps(save_freq)
+    return read_interval(save_freq, mtbf)
+
+
+def _tell_nobody(event, **values):
+    """What happens to events that nobody asked for."""

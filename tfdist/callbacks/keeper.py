@@ -1,0 +1,97 @@
+"""Saves a training and puts it back, on all workers together."""
+
+import dataclasses
+import logging
+import time
+from collections.abc import Callable
+
+from tfdist.checkpoint import Checkpoints, Saver
+from tfdist.errors import CheckpointError
+from tfdist.snapshot import newest_on_all
+from tfdist.step.agree import share_bytes
+
+_log = logging.getLogger(__name__)
+
+
+class Keeper:
+    """What stands between a training and its folder of checkpoints, which the chief alone reads and writes.
+
+    A training is a `tfdist.loop.training.Training` or what stands for it in Keras's own `fit`. Every worker calls the
+    methods that take one, at the same step.
+
+    Args:
+        checkpoints: The folder.
+        max_failed_saves: How many saves may fail in a row.
+        tell: `(event, **values)`, called on the chief after each save and restore.
+    """
+
+    def __init__(self, checkpoints: Checkpoints, max_failed_saves: int, tell: Callable[..., None]):
+        self._checkpoints, self._saver, self._tell = checkpoints, Saver(max_failed_saves), tell
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether a checkpoint is being written."""
+        return self._saver.busy
+
+    @property
+    def cost(self) -> float | None:
+        """Seconds that the last save took from its start to its commit; None before there is one."""
+        return self._saver.last_seconds
+
+    def restore(self, training) -> bool:
+        """Puts the newest whole checkpoint back. Returns whether there is one.
+
+        Raises: CheckpointError, on all workers, if there are some of which none is whole, or if it does not fit.
+        """
+        start = time.monotonic()
+        with newest_on_all(training.model.distribute_strategy, training.share, self._checkpoints) as directory:
+            if directory is None:
+                return False
+            training.put(directory)
+        if training.share.worker == 0:
+            seconds = time.monotonic() - start
+            _log.info("Restored step %d (%s) in %.1f s.", training.progress.total, training.progress, seconds)
+            self._tell("restore", step=training.progress.total, seconds=seconds)
+        return True
+
+    def save(self, training) -> None:
+        """Takes what a checkpoint holds, and has it written while the training goes on.
+
+        It waits for the write before, if that still runs.
+
+        Raises: CheckpointError, on all workers, if too many saves in a row have failed.
+        """
+        start = time.monotonic()
+        self._saver.wait()
+        self._check(training)
+        snapshot = training.take()
+        if training.share.worker == 0:
+            blocked = time.monotonic() - start
+            self._saver.save(lambda: self._write(snapshot, blocked), snapshot.progress.total)
+
+    def settle(self, training) -> None:
+        """Returns once the last save is committed, or has failed."""
+        self._saver.wait()
+        self._check(training)
+
+    def remove(self) -> None:
+        """Removes the checkpoints, on the chief."""
+        self._checkpoints.remove()
+
+    def _write(self, snapshot, blocked: float) -> None:
+        start = time.monotonic()
+        self._checkpoints.commit(
+            snapshot.progress.total,
+            snapshot.files.write,
+            progress=dataclasses.asdict(snapshot.progress),
+            metrics=snapshot.metrics,
+            arrays=snapshot.files.facts(),
+        )
+        self._tell("save", step=snapshot.progress.total, blocked=blocked, seconds=time.monotonic() - start)
+
+    def _check(self, training) -> None:
+        """Raises what ends the training, on all workers alike."""
+        failure = str(self._saver.failure or "").encode()
+        failure = share_bytes(training.model.distribute_strategy, training.share, failure)
+        if failure:
+            raise CheckpointError(failure.decode())
