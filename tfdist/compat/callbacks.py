@@ -1,7 +1,6 @@
 """Which attributes of Keras's callbacks change while a model trains.
 
-Private names: those of the attributes that begin with an underscore. `ModelCheckpoint._current_epoch` is there from
-the first epoch on.
+Private names: those of the attributes that begin with an underscore.
 """
 
 _COUNTERS = ("_batches_seen_since_last_saving", "_last_batch_seen", "_current_epoch")
@@ -17,6 +16,9 @@ _STATE = {
 
 
 def state_names(callback) -> list[str]:
-    """The attributes that make up the state of a callback of Keras, or of a class derived from one."""
+    """The attributes that make up the state of a callback of Keras, or of a class derived from one.
+
+    Some are there only once the callback has been called.
+    """
     stock = [of.__name__ for of in type(callback).__mro__ if of.__module__.startswith("keras.src.callbacks.")]
-    return [name for of in stock for name in _STATE.get(of, ()) if hasattr(callback, name)]
+    return [name for of in stock for name in _STATE.get(of, ())]

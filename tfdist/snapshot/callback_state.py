@@ -23,15 +23,17 @@ def take_callbacks(callbacks: list) -> dict[str, Any]:
     return {name: state for name, state in states.items() if state is not None}
 
 
-def put_callbacks(callbacks: list, states: dict[str, Any]) -> None:
+def put_callbacks(callbacks: list, states: dict[str, Any], *, tell: bool = True) -> None:
     """Gives each callback its state of then; call it after `on_train_begin`, where Keras's callbacks start anew.
 
     A callback that was not there then keeps the state that it has; a state whose callback is gone is left out. Both
-    are told.
+    are told, if `tell` is true: on other workers than the chief those that write are not there.
     """
     named = dict(_named(callbacks))
     for name in named.keys() & states.keys():
         _set_state(named[name], states[name])
+    if not tell:
+        return
     gone = sorted(states.keys() - named.keys())
     if gone:
         _log.warning("The checkpoint has the state of callbacks that are not there now: %s.", ", ".join(gone))
@@ -64,9 +66,10 @@ def _state_of(name: str, callback):
     if _offers_state(callback):
         text, arrays = _encoded(name, callback.get_state())
         return trees.decode(text, lambda array: arrays[array].copy())
-    state = {attribute: getattr(callback, attribute) for attribute in state_names(callback)}
-    if not state:
+    names = state_names(callback)
+    if not names:
         return None
+    state = {attribute: getattr(callback, attribute) for attribute in names if hasattr(callback, attribute)}
     text, arrays = _encoded(name, state)
     return trees.decode(text, arrays.__getitem__)  # Keras does not change its arrays, which may be all weights
 
@@ -82,6 +85,6 @@ def _set_state(callback, state) -> None:
     if _offers_state(callback):
         callback.set_state(state)
         return
-    for attribute in state_names(callback) + [name for name in state if name.startswith("_current")]:
+    for attribute in state_names(callback):
         if attribute in state:
             setattr(callback, attribute, state[attribute])

@@ -1,5 +1,6 @@
 """A model's variables as named values: taken without stopping the training for long, and put back."""
 
+import re
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
@@ -103,13 +104,32 @@ def _check(named: dict[str, Any], layout: Layout, stored: Mapping[str, Stored]) 
         for name, variable in named.items()
         if name in stored and _facts(variable) != _facts(stored[name])
     ]
-    kinds = {"not in the checkpoint": missing, "not in the model": extra, "of another shape or type": other}
+    kinds = {
+        "not in the checkpoint": missing,
+        "not in the model": extra,
+        "of another shape or type": other,
+        "of another optimizer": _of_another_optimizer(named, stored),
+    }
     problems = [f"{len(of)} {kind}: {_some(of)}" for kind, of in kinds.items() if of]
     if problems:
         raise CheckpointError(
             f"The checkpoint does not fit the model: {'; '.join(problems)}. Build the model and its optimizer as they "
             "were when it was saved, or start in another folder."
         )
+
+
+def _of_another_optimizer(named: dict[str, Any], stored: Mapping[str, Stored]) -> list[str]:
+    """Slots may be alike in number and shape, and mean something else."""
+    return [
+        f"{_called(name, variable.path)} is {stored[name].note} there"
+        for name, variable in named.items()
+        if name.startswith("optimizer/") and name in stored and _owner(variable.path) != _owner(stored[name].note)
+    ]
+
+
+def _owner(path: str) -> str:
+    """The first part of a variable's path, without the number that Keras gives to the second of a kind."""
+    return re.sub(r"_\d+$", "", path.partition("/")[0])
 
 
 def _facts(array) -> str:
