@@ -1,14 +1,16 @@
 """Callbacks, in plain `keras.Model.fit`, in `tfdist.fit`, and on two logical devices."""
 
+import contextlib
 import functools
 import json
+import resource
 
 import keras
 import numpy as np
 import pytest
 
 import tfdist
-from tfdist.callbacks import MetricsWriter, WarmUp
+from tfdist.callbacks import BackupAndRestore, MetricsWriter, WarmUp
 from tfdist.errors import ConfigError, UnsupportedError
 from tfdist.writers import JsonlWriter, Writer
 
@@ -76,6 +78,62 @@ def test_metrics_go_to_a_file(tmp_path):
     rows = [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
     assert [row["step"] for row in rows] == [3, 6, 9]
     assert all(row["step_time"] > 0 and "examples_per_second" not in row for row in rows)
+
+
+@contextlib.contextmanager
+def full_disk(size):
+    """While it is entered, no file of this process can grow beyond `size` bytes."""
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, limits[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+
+
+def test_training_goes_on_without_its_metrics_where_the_disk_is_full(tmp_path, caplog):
+    callback = MetricsWriter(JsonlWriter(tmp_path / "metrics.jsonl"))
+    with full_disk(250):
+        history = train(make_model(), callback, epochs=3)
+        assert callback.get_state()["steps"] == 0
+    assert len(history.history["loss"]) == 3
+    assert "The metrics are not written: [Errno 27] File too large. The training goes on" in caplog.text
+    assert json.loads((tmp_path / "metrics.jsonl").read_text().splitlines()[0])["epoch"] == 1
+
+
+class Break(keras.callbacks.Callback):
+    """Ends the training before the batch `batch` of an epoch."""
+
+    def __init__(self, epoch, batch):
+        super().__init__()
+        self.at, self.epoch = (epoch, batch), None
+
+    def on_epoch_begin(self, epoch, logs=None):
+        self.epoch = epoch
+
+    def on_train_batch_begin(self, batch, logs=None):
+        if (self.epoch, batch) == self.at:
+            raise KeyboardInterrupt
+
+
+@pytest.mark.parametrize("at", [(1, 0), (1, 1), (1, 2), (2, 1)])
+def test_resumed_training_leaves_the_metrics_of_an_undisturbed_one(tmp_path, at):
+    def run(name, *others):
+        backup = BackupAndRestore(tmp_path / f"{name}.checkpoints", save_freq=2)
+        with contextlib.closing(JsonlWriter(tmp_path / name)) as writer:
+            callbacks = [MetricsWriter(writer, batch_size=8, every_steps=2), *others, backup]
+            tfdist.fit(make_model(), (X, Y), batch_size=8, epochs=3, verbose=0, callbacks=callbacks)
+
+    def rows(name):
+        lines = [json.loads(line) for line in (tmp_path / name).read_text().splitlines()]
+        timed = {"time", "step_time", "examples_per_second"}
+        return [{key: value for key, value in line.items() if key not in timed} for line in lines]
+
+    run("undisturbed")
+    with pytest.raises(KeyboardInterrupt):
+        run("broken", Break(*at))
+    run("broken")
+    assert rows("broken") == rows("undisturbed")
 
 
 def test_mixed_precision_optimizer_is_read_through():

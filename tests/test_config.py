@@ -6,6 +6,7 @@ import json
 import keras
 import pytest
 
+from tfdist.checkpoint import Retention
 from tfdist.config import OPTIMIZERS, optimizer_arguments
 from tfdist.config_file import make_experiment, read_experiment, to_dict
 from tfdist.durations import Duration
@@ -55,6 +56,9 @@ def test_file_is_resolved_with_defaults(config):
         ("task.width=a=b", lambda e: e.task.arguments["width"], "a=b"),
         ("writers=console", lambda e: e.writers, ("console",)),
         ("writers=()", lambda e: e.writers, ()),
+        ("checkpoint.every=500 steps", lambda e: (e.checkpoint.every, e.checkpoint.saves), ("500 steps", True)),
+        ("checkpoint.every=never", lambda e: e.checkpoint.saves, False),
+        ("checkpoint.watchers=gce", lambda e: e.checkpoint.watchers, ("gce",)),
         ("data.ledger=true", lambda e: (e.data.ledger, e.data.service, e.data.workers), (True, None, 0)),
     ],
 )
@@ -98,6 +102,16 @@ def test_later_override_wins_and_goes_into_a_named_setting(config):
         ("data.service=a:1", "data.service='a:1': the address of a dispatcher is grpc://host:port, or None."),
         ("data.workers=2", "data.service=None with data.workers=2: "),
         ("data.workers=-1", "data.workers=-1: "),
+        ("checkpoint.every=5", "checkpoint.every=5: checkpoints are saved every so many steps or epochs, at least one"),
+        ("checkpoint.every=auto", 'checkpoint.every="auto" without a mean time between failures: '),
+        ("checkpoint.keep_last=0", "checkpoint.keep_last=0: it is a whole number of checkpoints, 1 or more."),
+        ("checkpoint.keep_every=-1", "checkpoint.keep_every=-1: it is a whole number of optimizer steps, or 0."),
+        ("checkpoint.best_metric=", "checkpoint.best_metric='': it is the name of a metric"),
+        ("checkpoint.best_mode=least", "checkpoint.best_mode='least': It is one of min, max."),
+        ("checkpoint.max_failed_saves=0", "checkpoint.max_failed_saves=0: it is a whole number of saves, 1 or more."),
+        ("checkpoint.grace=0", "checkpoint.grace=0: it is a number of seconds above 0."),
+        ("checkpoint.watchers=azure", "checkpoint.watchers: 'azure' is no watcher; they are"),
+        ("checkpoint.evaluator_timeout=none", "checkpoint.evaluator_timeout=None: it is a number of seconds above 0."),
         ("startup_timeout=0", "startup_timeout=0: it is a number of seconds above 0."),
         ("epochs", "--config.epochs: an override has a name and a value. Write --config.epochs=VALUE."),
         ("epochs.x=1", "--config.epochs.x=1: 'epochs' is a single value."),
@@ -135,6 +149,14 @@ def test_resolved_settings_survive_json(config):
         config, ["learning_rate.schedule=step", "learning_rate.boundaries=('5 epochs', '90 steps')"]
     )
     assert make_experiment(json.loads(json.dumps(to_dict(experiment)))) == experiment
+
+
+def test_best_checkpoints_are_kept_by_what_is_measured(config):
+    best = ["checkpoint.keep_best=2", "checkpoint.best_metric=val_accuracy", "checkpoint.best_mode=max"]
+    settings = read_experiment(config, best).checkpoint
+    assert settings.retention == Retention(3, 0, 2, "val_accuracy", "max")
+    with pytest.raises(ConfigError, match="keep_best=2 by 'val_accuracy' with validation_freq=0: the training never"):
+        read_experiment(config, [*best, "validation_freq=0"])
 
 
 def test_settings_are_frozen(config):

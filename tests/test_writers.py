@@ -36,6 +36,36 @@ def test_jsonl_line_can_be_read_after_flush(tmp_path):
     writer.close()
 
 
+def test_what_was_written_after_a_mark_is_taken_back_by_the_next_run(tmp_path):
+    path = tmp_path / "metrics.jsonl"
+    writer = ManyWriter(ConsoleWriter(io.StringIO()), JsonlWriter(path))
+    assert writer.mark() == {"JsonlWriter-0/bytes": 0}
+    writer.write_scalars(1, {"loss": 1.0})
+    mark = writer.mark()
+    kept = path.read_text()
+    writer.write_scalars(1, {"val_loss": 1.0})
+    writer.write_scalars(2, {"loss": 0.5})
+    writer.close()
+    with path.open("a") as file:
+        file.write('{"step": 3, "los')  # the kill
+    again = ManyWriter(JsonlWriter(path))
+    again.rewind(json.loads(json.dumps(mark)))
+    assert path.read_text() == kept
+    again.write_scalars(2, {"loss": 0.5})
+    again.close()
+    assert [row["step"] for row in lines(path)] == [1, 2]
+
+
+def test_a_file_that_is_not_there_or_shorter_is_left_alone(tmp_path):
+    path = tmp_path / "metrics.jsonl"
+    JsonlWriter(path).rewind({"bytes": 100})
+    assert not path.exists()
+    path.write_text('{"step": 1}\n')
+    JsonlWriter(path).rewind({"bytes": 100})
+    JsonlWriter(path).rewind({})
+    assert lines(path) == [{"step": 1}]
+
+
 def test_tensorboard_reads_the_scalars(tmp_path):
     writer = TensorBoardWriter(str(tmp_path))
     writer.write_scalars(5, {"loss": 0.5, "accuracy": 0.25})

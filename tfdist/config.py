@@ -4,13 +4,17 @@
 its value, the rule and the remedy.
 """
 
+import contextlib
 import dataclasses
 import re
 from collections.abc import Mapping
 
+from tfdist.checkpoint.interval import read_interval
+from tfdist.checkpoint.retention import Retention
 from tfdist.durations import Duration
 from tfdist.errors import ConfigError
 from tfdist.fields import check_fields, choice, nearest, setting
+from tfdist.preemption.watchers import read_watcher
 from tfdist.scaling import KINDS, RULES, Scaling, scale
 
 PRECISIONS = ("float32", "mixed_float16", "mixed_bfloat16")
@@ -111,6 +115,63 @@ class DataSettings:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
+class CheckpointSettings:
+    """When the training is saved in `workdir/checkpoints`, from where the same command goes on; what stays of it.
+
+    Attributes:
+        every: "2 epochs", "500 steps", "10 minutes"; "auto" for what costs least time in all, which follows from
+            `mean_time_between_failures` of the whole job ("6 hours") and what a save costs; or "never".
+        keep_last: How many of the newest stay. Beside these stay the first one in each `keep_every` steps, and the
+            `keep_best` with the best `best_metric`, as the training's logs name it; `best_mode`: whether "min" or "max"
+            is best. An evaluator keeps the best weights by the same metric, on the held-out data.
+        max_failed_saves: Saves in a row that may fail, on a full disk say, before the training ends.
+        grace: Seconds from the notice of a preemption until the process has to be gone.
+        watchers: What to look at for a notice, beside signals: "gce", "aws", "file:PATH".
+        evaluator_timeout: Seconds without a sign of life of the training, after which an evaluator gives up.
+    """
+
+    every: str = "1 epochs"
+    mean_time_between_failures: str | None = None
+    keep_last: int = setting("it is a whole number of checkpoints, 1 or more.", lambda v: v > 0, 3)
+    keep_every: int = setting("it is a whole number of optimizer steps, or 0.", lambda v: v >= 0, 0)
+    keep_best: int = setting("it is a whole number of checkpoints, or 0.", lambda v: v >= 0, 0)
+    best_metric: str = setting('it is the name of a metric, for example "val_loss".', bool, "val_loss")
+    best_mode: str = choice(("min", "max"), "min")
+    max_failed_saves: int = setting("it is a whole number of saves, 1 or more.", lambda v: v > 0, 3)
+    grace: float = setting("it is a number of seconds above 0.", lambda v: 0 < v < float("inf"), 30.0)
+    watchers: tuple[str, ...] = ()
+    evaluator_timeout: float = setting("it is a number of seconds above 0.", lambda v: 0 < v < float("inf"), 21600.0)
+
+    def __post_init__(self):
+        check_fields(self, "checkpoint.")
+        if self.saves:
+            with _named("checkpoint.every="):
+                read_interval(self.every, self.mean_time_between_failures)
+        for watcher in self.watchers:
+            with _named("checkpoint.watchers: "):
+                read_watcher(watcher)
+
+    @property
+    def saves(self) -> bool:
+        """Whether there are checkpoints at all."""
+        return self.every != "never"
+
+    @property
+    def retention(self) -> Retention:
+        """Which ones stay."""
+        return Retention(self.keep_last, self.keep_every, self.keep_best, self.best_metric, self.best_mode)
+
+
+@contextlib.contextmanager
+def _named(setting_name):
+    """Puts the name of the setting before the message of a ConfigError."""
+    try:
+        yield
+    except ConfigError as error:
+        raise ConfigError(f"{setting_name}{error}") from None
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class Experiment:
     """All settings of a run.
 
@@ -139,6 +200,7 @@ class Experiment:
     writers: tuple[str, ...] = ("jsonl", "tensorboard")
     log_every_steps: int = setting("it is a whole number of optimizer steps, or 0.", lambda v: v >= 0, 0)
     data: DataSettings = DataSettings()
+    checkpoint: CheckpointSettings = CheckpointSettings()
     startup_timeout: float = setting("it is a number of seconds above 0.", lambda v: 0 < v < float("inf"), 300.0)
 
     def __post_init__(self):
@@ -152,6 +214,7 @@ class Experiment:
                 f"learning_rate.warmup='{self.learning_rate.warmup}' with epochs={self.epochs}: the warm-up ends "
                 "before the training does. Shorten it or train for more epochs."
             )
+        self._check_best()
         _ = self.scaling  # refuses a rule that the optimizer does not have
 
     def _check_optimizer(self):
@@ -163,6 +226,14 @@ class Experiment:
                 )
             if not isinstance(value, (bool, int, float, type(None))):
                 raise ConfigError(f"optimizer.{name}={value!r}: it is a number, True, False or None.")
+
+    def _check_best(self):
+        kept, metric = self.checkpoint.keep_best, self.checkpoint.best_metric
+        if kept and metric.startswith("val_") and not self.validation_freq:
+            raise ConfigError(
+                f"checkpoint.keep_best={kept} by {metric!r} with validation_freq=0: the training never measures it. "
+                "Set validation_freq, or another best_metric."
+            )
 
     @property
     def scaling(self) -> Scaling:

@@ -1,10 +1,14 @@
 """Hands a training's metrics to a writer."""
 
+import contextlib
+import logging
 import time
 
 import keras
 
 from tfdist.strategy import is_chief
+
+_log = logging.getLogger(__name__)
 
 
 class MetricsWriter(keras.callbacks.Callback):
@@ -13,8 +17,9 @@ class MetricsWriter(keras.callbacks.Callback):
     After each epoch: Keras's logs, those of the validation included, and `epoch`, counted from 1. With `every_steps`
     also in between: the averages over the epoch so far, as `running_loss` and so on. `learning_rate` is that of the
     next step. `step_time` (seconds) and `examples_per_second` (of all workers) cover the epoch, or the steps since
-    the last write, without the validation; the first ones contain the tracing. The step of a write is the
-    optimizer's.
+    the last write, without the validation, of this run; the first ones contain the tracing. The step of a write is the
+    optimizer's. Its state goes into checkpoints: a training that is resumed writes on from where it was saved, and what
+    had been written later is taken back.
 
     Args:
         writer: A `tfdist.writers.Writer`; it is closed at the end of the training.
@@ -30,8 +35,8 @@ class MetricsWriter(keras.callbacks.Callback):
         self._writer, self._batch_size, self._examples, self._clock = writer, batch_size, examples, clock
         self.every_steps = every_steps
         self._writes = False
-        self._before = self._last = 0  # steps before this epoch; steps of this epoch at the last write
-        self._steps = 0  # steps of this epoch
+        self._before = self._steps = 0  # steps before this epoch, and of it
+        self._first = self._last = 0  # steps of this epoch at the start of the run, and at the last write
         self._epoch_start = self._last_time = self._test_start = 0.0
 
     def on_train_begin(self, logs=None):
@@ -39,14 +44,13 @@ class MetricsWriter(keras.callbacks.Callback):
         self._before = self._steps = 0
 
     def on_epoch_begin(self, epoch, logs=None):
-        self._before += self._steps
-        self._steps = self._last = 0
+        self._first = self._last = self._steps
         self._epoch_start = self._last_time = self._clock()
 
     def on_train_batch_end(self, batch, logs=None):
-        self._steps = batch + 1
+        before, self._steps = self._before + self._steps, batch + 1
         every = self.every_steps
-        if every and (self._before + self._steps) // every > (self._before + self._last) // every:
+        if every and (self._before + self._steps) // every > before // every:
             values = {f"running_{name}": value for name, value in (logs or {}).items()}
             self._write({**values, **self._speed(self._last, self._last_time)})
             self._last, self._last_time = self._steps, self._clock()
@@ -60,10 +64,29 @@ class MetricsWriter(keras.callbacks.Callback):
         self._last_time += tested
 
     def on_epoch_end(self, epoch, logs=None):
-        self._write({"epoch": epoch + 1, **(logs or {}), **self._speed(0, self._epoch_start)})
+        self._write({"epoch": epoch + 1, **(logs or {}), **self._speed(self._first, self._epoch_start)})
+        self._before, self._steps = self._before + self._steps, 0
 
     def on_train_end(self, logs=None):
-        self._writer.close()
+        with _going_on():
+            self._writer.close()
+
+    def get_state(self):
+        """For a checkpoint: how far the training and the output are."""
+        return {"before": self._before, "steps": self._steps, "mark": self._mark()}
+
+    def set_state(self, state):
+        """Goes on from a checkpoint."""
+        self._before, self._steps = state["before"], state["steps"]
+        if self._writes:
+            self._writer.rewind(state["mark"])
+
+    def _mark(self):
+        mark = {}
+        if self._writes:
+            with _going_on():
+                mark = self._writer.mark()
+        return mark
 
     def _speed(self, first_step, start):
         steps, seconds = self._steps - first_step, self._clock() - start
@@ -83,5 +106,18 @@ class MetricsWriter(keras.callbacks.Callback):
             return
         optimizer = self.model.optimizer
         values["learning_rate"] = float(keras.ops.convert_to_numpy(optimizer.learning_rate))
-        self._writer.write_scalars(int(optimizer.iterations.numpy()), values)
-        self._writer.flush()
+        step = int(optimizer.iterations.numpy())
+        with _going_on():
+            self._writer.write_scalars(step, values)
+            self._writer.flush()
+
+
+@contextlib.contextmanager
+def _going_on():
+    """A training does not end for its metrics."""
+    try:
+        yield
+    except OSError as error:
+        _log.error(
+            "The metrics are not written: %s. The training goes on; free some space, or mount the folder.", error
+        )

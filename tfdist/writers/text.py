@@ -13,6 +13,8 @@ from tfdist.writers.writer import Writer
 class JsonlWriter(Writer):
     """Appends one JSON object a line: `step`, `time` (seconds since 1970) and the scalars; null for NaN and infinity.
 
+    What it takes back it cuts off the file, at once.
+
     Args:
         path: The file; its folder is made if need be.
         clock: Gives the time of a line.
@@ -29,10 +31,22 @@ class JsonlWriter(Writer):
         if self._file is not None:
             self._file.flush()
 
-    def close(self):
+    def mark(self):
         if self._file is not None:
-            self._file.close()
-            self._file = None
+            self._file.flush()
+            os.fsync(self._file.fileno())
+        return {"bytes": _size(self.path)}
+
+    def rewind(self, mark):
+        self.close()
+        end = mark.get("bytes")
+        if end is not None and end < _size(self.path):
+            os.truncate(self.path, end)
+
+    def close(self):
+        file, self._file = self._file, None
+        if file is not None:
+            file.close()
 
     def _opened(self):
         if self._file is None:
@@ -53,6 +67,13 @@ class ConsoleWriter(Writer):
 
     def flush(self):
         (self._stream or sys.stdout).flush()
+
+
+def _size(path):
+    try:
+        return os.path.getsize(path)
+    except FileNotFoundError:
+        return 0
 
 
 def _finite(value):

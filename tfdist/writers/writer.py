@@ -1,6 +1,7 @@
 """The interface of metric output."""
 
 import abc
+import collections
 from collections.abc import Mapping
 
 
@@ -17,6 +18,13 @@ class Writer(abc.ABC):
 
     def flush(self) -> None:
         """Makes what was written visible to others."""
+
+    def mark(self) -> dict[str, int]:
+        """Where the output ends, for a checkpoint; by then it is on disk. Empty where nothing can be taken back."""
+        return {}
+
+    def rewind(self, mark: Mapping[str, int]) -> None:
+        """Takes back what was written after `mark`, in another run too: the training goes on from there."""
 
     def close(self) -> None:
         """Flushes and releases what is open; may be called more than once."""
@@ -36,6 +44,22 @@ class ManyWriter(Writer):
         for writer in self.writers:
             writer.flush()
 
+    def mark(self):
+        return {f"{name}/{key}": end for name, writer in self._named() for key, end in writer.mark().items()}
+
+    def rewind(self, mark):
+        for name, writer in self._named():
+            own = {key.removeprefix(f"{name}/"): end for key, end in mark.items() if key.startswith(f"{name}/")}
+            writer.rewind(own)
+
     def close(self):
         for writer in self.writers:
             writer.close()
+
+    def _named(self):
+        """The writers with names by which another run finds its own, also if writers of other kinds come or go."""
+        counts: collections.Counter[str] = collections.Counter()
+        for writer in self.writers:
+            kind = type(writer).__name__
+            yield f"{kind}-{counts[kind]}", writer
+            counts[kind] += 1
