@@ -10,7 +10,7 @@ from keras.src.backend.tensorflow.optimizer import TFOptimizer
 from keras.src.losses import loss as loss_module
 from keras.src.optimizers.base_optimizer import BaseOptimizer
 
-from tfdist.compat import losses, optimizers, seeds, trainer
+from tfdist.compat import callbacks, losses, optimizers, random_state, seeds, trainer, weights_file
 
 
 def compiled(**args):
@@ -135,3 +135,77 @@ def test_a_seed_generator_is_shared_with_a_thread():
     thread.start()
     thread.join()
     assert found == [generator]
+
+
+def test_a_layout_names_each_variable_and_reads_none(tmp_path):
+    model = compiled()
+    trainer.build(model, spec("a", "b"))
+    layout = weights_file.collect(model)
+    assert layout.entries["layers/dense/vars/0"] is model.get_layer("a").kernel
+    assert [layout.entries[f"optimizer/vars/{i}"] for i in range(2)] == model.optimizer.variables
+    assert layout.owners[id(model.get_layer("b"))] == "layers/dense_1"
+    assert layout.owners[id(model)] == ""
+    assert layout.attributes["layers/dense/vars"] == {"name": "a"}
+    model.save_weights(tmp_path / "a.weights.h5")
+    with weights_file.opened(str(tmp_path / "a.weights.h5")) as stored:
+        assert stored.keys() == layout.entries.keys()
+
+
+def test_an_optimizer_saves_its_variables_by_their_place():
+    optimizer, store = keras.optimizers.SGD(), {}
+    BaseOptimizer.save_own_variables(optimizer, store)
+    for i, variable in enumerate(optimizer.variables):
+        np.testing.assert_array_equal(store[str(i)], variable.numpy())
+    assert len(store) == len(optimizer.variables)
+
+
+@pytest.mark.parametrize(
+    "dtype", ["float32", "float64", "bfloat16", "float16", "int8", "bool", "uint32", "float8_e4m3fn"]
+)
+@pytest.mark.parametrize("shape", [(), (3,), (0, 2), (2, 2)])
+def test_arrays_of_nearly_all_types_are_views_and_all_are_stored_as_they_are(tmp_path, dtype, shape):
+    kind = tf.as_dtype(dtype)
+    tensor = tf.constant(np.arange(np.prod(shape, dtype=int)).reshape(shape) % 2, tf.float32)
+    tensor = tf.constant(tensor.numpy().astype(kind.as_numpy_dtype))
+    array = weights_file.as_array(tensor)
+    assert (array.dtype, array.shape) == (kind.as_numpy_dtype, shape)
+    assert not array.flags.owndata or dtype.startswith("float8")
+    weights_file.write(str(tmp_path / "a.h5"), {"a/b": tensor, "c": tensor}, {"a": {"x": 1}}, {"a/b": "d"})
+    with weights_file.opened(str(tmp_path / "a.h5")) as stored:
+        read = stored["a/b"].read()
+        assert (stored["c"].shape, stored["c"].dtype, stored["a/b"].note) == (shape, dtype, "d")
+    assert (read.dtype, read.shape, read.tobytes()) == (array.dtype, shape, array.tobytes())
+
+
+def test_operation_seeds_go_on():
+    tf.random.set_seed(5)
+    tf.random.uniform([])
+    state = random_state.operation_seeds()
+    expected = tf.random.uniform([]).numpy()
+    tf.random.set_seed(6)
+    random_state.set_operation_seeds(*state)
+    assert tf.random.uniform([]).numpy() == expected
+    tf.random.set_seed(None)
+    assert random_state.operation_seeds() is None
+
+
+def test_a_global_generator_is_not_made_by_asking():
+    generator = tf.random.Generator.from_seed(1)
+    tf.random.set_global_generator(generator)
+    assert random_state.global_generator() is generator
+    random_state.stateful_random_ops.global_generator = None
+    assert random_state.global_generator() is None
+
+
+def test_the_states_of_stock_callbacks_are_attributes_of_theirs(tmp_path):
+    arguments = {"ModelCheckpoint": ("a.keras",), "TensorBoard": (str(tmp_path),), "OrbaxCheckpoint": (str(tmp_path),)}
+    later = {"epoch", "best_epoch", "_current_epoch"}
+    for name in callbacks._STATE:
+        kind = getattr(keras.callbacks, name, None)
+        if kind is None or name == "OrbaxCheckpoint":  # not in all releases, and needs a library
+            continue
+        callback = kind(*arguments.get(name, ()))
+        missing = [attribute for attribute in callbacks.state_names(callback) if not hasattr(callback, attribute)]
+        assert set(missing) <= later, name
+        source = inspect.getsource(kind)
+        assert all(f"self.{attribute} = " in source for attribute in missing), name

@@ -239,7 +239,7 @@ def deeper(layers):
 
 IS = r"dense.*/kernel \(layers/dense/vars/0\) is"
 MISFITS = {
-    "shape": (lambda: make_model(5), f"of another shape or type: .*{IS} float32 .4, 5. in the model and float32 .4, 3. "),
+    "shape": (lambda: make_model(5), f"of another shape or type: .*{IS} float32 .4, 5. in the model and float32 .4, 3"),
     "type": (lambda: make_model(dtype=keras.DTypePolicy("float64")), f"{IS} float64 .4, 3. in the model and float32 "),
     "missing": (deeper(1), r"not in the checkpoint: .*\(layers/dense_2/vars/0\)"),
     "extra": (with_sgd, r"6 not in the model: adam.*_momentum \(optimizer/vars/8\)"),

@@ -101,9 +101,10 @@ def as_array(value) -> np.ndarray:
     """The values of a host tensor without a copy, as long as its type allows one; of others a copy."""
     if not isinstance(value, tf.Tensor):
         return np.asarray(value)
-    if value.dtype.name.startswith(("bfloat16", "float8")):  # which the buffer protocol does not know
-        bits = tf.bitcast(value, tf.uint16 if value.dtype.size == 2 else tf.uint8)
-        return np.asarray(memoryview(bits)).view(value.dtype.as_numpy_dtype)
+    if value.dtype.name.startswith("float8"):
+        return np.asarray(value.numpy())
+    if value.dtype == tf.bfloat16:  # which the buffer protocol does not know
+        return np.asarray(memoryview(tf.bitcast(value, tf.uint16))).view(value.dtype.as_numpy_dtype)
     return np.asarray(memoryview(value))
 
 
