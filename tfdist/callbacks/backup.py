@@ -11,7 +11,7 @@ from tfdist.callbacks.keeper import Keeper
 from tfdist.checkpoint import Checkpoints, EveryEpochs, EverySteps, Retention, read_interval
 from tfdist.errors import ConfigError, Preempted
 from tfdist.preemption import Listener
-from tfdist.progress import Pause
+from tfdist.progress import Pause, Progress
 from tfdist.step.agree import gather_bytes
 
 _log = logging.getLogger(__name__)
@@ -42,7 +42,7 @@ class BackupAndRestore(keras.callbacks.Callback):
         grace: Seconds from the notice of a preemption until the process has to be gone; None: do not listen.
         watchers: Other things to look at for a notice, see `tfdist.preemption`.
         tell: `(event, **values)`, called on the chief: "restore" (step, seconds), "save" (step, seconds, and those that
-            the training was blocked), "preemption" (step, reason).
+            the training was blocked), "preemption" (step, reason), "rollback" (step, and that of the checkpoint).
 
     Raises, at the start of `fit` or at a save, on all workers: CheckpointError.
     """
@@ -83,11 +83,11 @@ class BackupAndRestore(keras.callbacks.Callback):
         self._training = training
 
     def on_start(self) -> None:
-        """Puts the newest checkpoint back, if there is one, and begins to listen."""
-        self._keeper.restore(self._training)
-        self._note_save()
+        """Begins to listen, and puts the newest checkpoint back if there is one."""
         if self._grace is not None:
             self._listener = self._training.stack.enter_context(Listener(self._watchers, self._grace))
+        self._keeper.restore(self._training)
+        self._note_save()
 
     def wish(self) -> Pause | None:
         """To leave, on the worker that has a notice; to save, on the chief."""
@@ -97,9 +97,25 @@ class BackupAndRestore(keras.callbacks.Callback):
 
     def on_pause(self, pause: Pause) -> None:
         """Saves; to leave, it waits for the commit. Raises: Preempted."""
+        if pause is Pause.GO_BACK:
+            return
         self._save()
         if pause is Pause.LEAVE:
             self._leave()
+
+    def go_back(self) -> Progress | None:
+        """Puts the model back as the newest checkpoint has it that is not known to lead to harm, on a pause.
+
+        The training keeps its place in the data, and the callbacks their state. Every worker calls it.
+
+        Returns: where the training was then; None if there is no checkpoint.
+        Raises: CheckpointError.
+        """
+        return self._keeper.go_back(self._training)
+
+    def saves(self, training) -> bool:
+        """Whether this is a callback of `training`."""
+        return self._training is training
 
     def on_epoch_over(self) -> None:
         """Saves if it is time, or if this was the last epoch and its end stays."""
@@ -120,9 +136,11 @@ class BackupAndRestore(keras.callbacks.Callback):
     def _is_due(self) -> bool:
         """Whether to save at this step: the chief's word, for clocks differ."""
         step = self._training.progress.total
-        if self._interval is None or step == self._saved_step or self._keeper.is_busy:
+        if self._interval is None or step == self._saved_step:
             return False
-        return self._interval.at_step(step, time.monotonic() - self._saved_at, self._keeper.cost)
+        # What goes by the clock does not wait for the save before.
+        waits = self._keeper.is_busy and not isinstance(self._interval, EverySteps)
+        return not waits and self._interval.at_step(step, time.monotonic() - self._saved_at, self._keeper.cost)
 
     def _save(self) -> None:
         self._keeper.save(self._training)

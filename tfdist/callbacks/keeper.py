@@ -5,8 +5,9 @@ import logging
 import time
 from collections.abc import Callable
 
-from tfdist.checkpoint import Checkpoints, Saver
+from tfdist.checkpoint import Checkpoints, Found, Saver
 from tfdist.errors import CheckpointError
+from tfdist.progress import Progress
 from tfdist.snapshot import newest_on_all
 from tfdist.step.agree import share_bytes
 
@@ -27,6 +28,8 @@ class Keeper:
 
     def __init__(self, checkpoints: Checkpoints, max_failed_saves: int, tell: Callable[..., None]):
         self._checkpoints, self._saver, self._tell = checkpoints, Saver(max_failed_saves), tell
+        self._newest: int | None = None  # when it last went back,
+        self._bad: int | None = None  # and to where
 
     @property
     def is_busy(self) -> bool:
@@ -65,9 +68,28 @@ class Keeper:
         self._saver.wait()
         self._check(training)
         snapshot = training.take()
-        if training.share.worker == 0:
+        if snapshot is not None:
             blocked = time.monotonic() - start
             self._saver.save(lambda: self._write(snapshot, blocked), snapshot.progress.total)
+
+    def go_back(self, training) -> Progress | None:
+        """Puts the model of an earlier checkpoint back, at the same place of the training.
+
+        Of the newest one; if nothing was saved since the last time, of the one before that of last time.
+
+        Returns: where the training was then; None if there is no checkpoint.
+        Raises: CheckpointError, on all workers.
+        """
+        self.settle(training)
+        strategy, share = training.model.distribute_strategy, training.share
+        with newest_on_all(strategy, share, self._checkpoints, self._find_good) as directory:
+            if directory is None:
+                return None
+            then = training.go_back(directory)
+        self._bad = then.total
+        if share.worker == 0:
+            self._tell("rollback", step=training.progress.total, checkpoint=then.total)
+        return then
 
     def settle(self, training) -> None:
         """Returns once the last save is committed, or has failed."""
@@ -77,6 +99,13 @@ class Keeper:
     def remove(self) -> None:
         """Removes the checkpoints, on the chief."""
         self._checkpoints.remove()
+
+    def _find_good(self) -> Found | None:
+        """On the chief: the newest checkpoint that is not known to lead to harm."""
+        newest = next(iter(self._checkpoints.steps()), None)
+        if newest != self._newest:
+            self._newest, self._bad = newest, None
+        return self._checkpoints.newest(before=self._bad)
 
     def _write(self, snapshot, blocked: float) -> None:
         start = time.monotonic()

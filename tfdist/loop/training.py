@@ -1,5 +1,6 @@
 """A `fit` as it runs: where it is, and what a checkpoint takes from it and puts back."""
 
+import math
 from contextlib import ExitStack
 from typing import Any
 
@@ -11,7 +12,7 @@ from tfdist.loop.feed import Feed
 from tfdist.loop.pauses import Pauses
 from tfdist.loop.record import Recorder
 from tfdist.progress import Progress
-from tfdist.snapshot import Snapshot, put_training, take_training
+from tfdist.snapshot import Snapshot, put_training, put_values, take_training
 
 
 class Training:
@@ -54,18 +55,19 @@ class Training:
             self.course.logs = {}
         if not self.progress.trained:
             self._driver.run_epoch(self._callbacks, self._record)
+            self._driver.agree_to_go_back()
             self.course.move(trained=True)
         return dict(self.course.logs)
 
     def end_epoch(self, logs: dict) -> None:
         """Goes on to the next epoch, once all callbacks know that this one is over, with `logs`."""
         stopped = self._driver.agree_to_stop()
-        self.course.move(epoch=self.progress.epoch + 1, step=0, trained=False, stopped=stopped)
+        self.course.move(epoch=self.progress.epoch + 1, step=0, counted=0, trained=False, stopped=stopped)
         self.course.logs = logs
         self.pauses.epoch_is_over()
 
-    def take(self) -> Snapshot:
-        """What a checkpoint holds, as it is now. Every worker calls it at the same step."""
+    def take(self) -> Snapshot | None:
+        """What a checkpoint holds, as it is now, on the chief. Every worker calls it at the same step."""
         if self._record is not None:
             self._record.flush()
         return take_training(
@@ -79,6 +81,24 @@ class Training:
         """
         progress, logs = put_training(self.model, self.share, directory, self._callbacks.callbacks, self._identity)
         self.course.progress, self.course.logs = progress, logs
+
+    def go_back(self, directory) -> Progress:
+        """Puts the model back as the checkpoint in `directory` has it; the training and its callbacks go on from here.
+
+        The steps since then are as if they had not been: the ledger takes them back, and so do the metrics of the
+        epoch. Every worker calls it.
+
+        Returns: where the training was then.
+        Raises: CheckpointError if it does not fit the model.
+        """
+        then, logs = put_values(self.model, self.share, directory, self.progress.epoch)
+        if logs is None:
+            self._driver.reset_metrics()
+        self.course.logs = dict.fromkeys(self.course.logs, math.nan) if logs is None else logs
+        self.course.move(counted=0 if logs is None else then.counted)
+        if self._record is not None:
+            self._record.take_back(self.progress.total - then.total)
+        return then
 
     @property
     def _identity(self) -> dict:

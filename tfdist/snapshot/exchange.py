@@ -4,24 +4,29 @@ import contextlib
 import json
 import os
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from tfdist.batching import Share
-from tfdist.checkpoint import MANIFEST, Checkpoints
+from tfdist.checkpoint import MANIFEST, Checkpoints, Found
 from tfdist.errors import CheckpointError
 from tfdist.step.agree import PIECE_BYTES, share_bytes
 
 
 @contextlib.contextmanager
-def newest_on_all(strategy, share: Share, checkpoints: Checkpoints) -> Iterator[str | None]:
+def newest_on_all(
+    strategy, share: Share, checkpoints: Checkpoints, find: Callable[[], Found | None] | None = None
+) -> Iterator[str | None]:
     """A directory of this machine with the files of the newest whole checkpoint; None if there is none.
 
     The chief looks for it and reads it; the others get it from the chief. Every worker enters alike.
 
-    Raises: CheckpointError, on all workers, for what the chief's `Checkpoints.newest` raises it for.
+    Args:
+        find: returns another one of them; called on the chief alone.
+
+    Raises: CheckpointError, on all workers, for what the chief's `Checkpoints.newest`, or `find`, raises it for.
     """
     with contextlib.ExitStack() as stack:
-        directory, facts = _found(checkpoints, stack) if share.worker == 0 else (None, {})
+        directory, facts = _found(checkpoints, find or checkpoints.newest, stack) if share.worker == 0 else (None, {})
         facts = json.loads(share_bytes(strategy, share, json.dumps(facts).encode()))
         if "problem" in facts:
             raise CheckpointError(facts["problem"])
@@ -36,10 +41,10 @@ def newest_on_all(strategy, share: Share, checkpoints: Checkpoints) -> Iterator[
         yield directory
 
 
-def _found(checkpoints: Checkpoints, stack: contextlib.ExitStack) -> tuple[str | None, dict]:
+def _found(checkpoints: Checkpoints, find, stack: contextlib.ExitStack) -> tuple[str | None, dict]:
     """The chief's directory, if there is one, and what the others have to know of it."""
     try:
-        found = checkpoints.newest()
+        found = find()
         if found is None:
             return None, {}
         directory = stack.enter_context(checkpoints.opened(found.step))

@@ -30,19 +30,24 @@ class Snapshot(NamedTuple):
     files: Files
 
 
-def take_training(model, share: Share, progress: Progress, logs: dict, callbacks: list, data: dict) -> Snapshot:
-    """What a checkpoint holds of a training, as it is now. Every worker calls it at the same step.
+def take_training(model, share: Share, progress: Progress, logs: dict, callbacks: list, data: dict) -> Snapshot | None:
+    """What a checkpoint holds of a training, as it is now: on the chief, and None on the other workers.
+
+    Every worker calls it at the same step.
 
     Args:
         logs: the metrics of the epoch so far.
         callbacks: those of this worker.
         data: what the place inside an epoch depends on, by name: numbers and texts.
     """
+    workers = take_workers(model, share)
+    if share.worker != 0:
+        return None
     tree = {
         "progress": dataclasses.asdict(progress),
         "logs": logs,
         "data": data,
-        "workers": take_workers(model, share),
+        "workers": workers,
         "callbacks": take_callbacks(callbacks),
     }
     metrics = {name: float(value) for name, value in logs.items() if isinstance(value, float)}
@@ -62,9 +67,27 @@ def put_training(model, share: Share, directory, callbacks: list, data: dict) ->
         put(model, stored)
         # Within an evaluation the metrics are those of the evaluation, which begins anew.
         put_workers(model, share, tree["workers"], with_metrics=progress.step > 0 and not progress.trained)
-        put_callbacks(callbacks, tree["callbacks"])
+        put_callbacks(callbacks, tree["callbacks"], tell=share.worker == 0)
     _check_agreement(model, share)
     return progress, tree["logs"]
+
+
+def put_values(model, share: Share, directory, epoch: int) -> tuple[Progress, dict | None]:
+    """Puts back the model and the random states alone, for a training that goes on where it is, in `epoch`.
+
+    Every worker calls it.
+
+    Returns: where the training was then, and the metrics of the epoch if they are put back too; None if they are to
+        begin anew, since the checkpoint has none of this epoch.
+    Raises: as `put_training`; the data does not matter.
+    """
+    with read_files(directory) as (stored, tree):
+        then = Progress(**tree["progress"])
+        is_inside = then.epoch == epoch and then.step > 0
+        put(model, stored)
+        put_workers(model, share, tree["workers"], with_metrics=is_inside)
+    _check_agreement(model, share)
+    return then, tree["logs"] if is_inside else None
 
 
 def _check_data(progress: Progress, then: dict, now: dict) -> None:
