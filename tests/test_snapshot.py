@@ -89,7 +89,9 @@ def restore(model, folder):
     return tree
 
 
-@pytest.mark.parametrize("optimizer", [keras.optimizers.Adam, keras.optimizers.SGD, loss_scaled, keras.optimizers.Muon])
+@pytest.mark.parametrize(
+    "optimizer", [keras.optimizers.Adam, keras.optimizers.SGD, loss_scaled, keras.optimizers.Adafactor]
+)
 def test_all_variables_come_back_bit_for_bit(tmp_path, optimizer):
     model = make_model(optimizer=optimizer, layers=[Counting()])
     train(model)
@@ -243,7 +245,7 @@ MISFITS = {
     "type": (lambda: make_model(dtype=keras.DTypePolicy("float64")), f"{IS} float64 .4, 3. in the model and float32 "),
     "missing": (deeper(1), r"not in the checkpoint: .*\(layers/dense_2/vars/0\)"),
     "extra": (with_sgd, r"6 not in the model: adam.*_momentum \(optimizer/vars/8\)"),
-    "optimizer": (with_sgd, r"of another optimizer: sgd.*/iteration \(optimizer/vars/0\) is adam.*/iteration there"),
+    "optimizer": (with_sgd, r"of another optimizer: .*(?:sgd|SGD).*_momentum \(optimizer/vars/\d\) is adam.* there"),
     "many": (deeper(9), r"not in the checkpoint: .* and \d+ more; "),
 }  # fmt: skip
 

@@ -128,8 +128,8 @@ def _of_another_optimizer(named: dict[str, Any], stored: Mapping[str, Stored]) -
 
 
 def _owner(path: str) -> str:
-    """The first part of a variable's path, without the number that Keras gives to the second of a kind."""
-    return re.sub(r"_\d+$", "", path.partition("/")[0])
+    """The first part of a variable's path, as it is in all releases, without the number of the second of a kind."""
+    return re.sub(r"_\d+$", "", path.partition("/")[0]).lower()
 
 
 def _facts(array) -> str:
