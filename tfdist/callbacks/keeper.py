@@ -60,15 +60,15 @@ class Keeper:
     def save(self, training) -> None:
         """Takes what a checkpoint holds, and has it written while the training goes on.
 
-        It waits for the write before, if that still runs.
+        It waits for the write before, if that still runs, and leaves this one out if that takes minutes.
 
         Raises: CheckpointError, on all workers, if too many saves in a row have failed.
         """
         start = time.monotonic()
-        self._saver.wait()
+        is_ready = self._saver.is_ready(training.progress.total)
         self._check(training)
         snapshot = training.take()
-        if snapshot is not None:
+        if snapshot is not None and is_ready:
             blocked = time.monotonic() - start
             self._saver.save(lambda: self._write(snapshot, blocked), snapshot.progress.total)
 

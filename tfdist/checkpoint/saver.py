@@ -2,6 +2,7 @@
 
 import errno
 import logging
+import math
 import threading
 import time
 from collections.abc import Callable
@@ -11,6 +12,8 @@ from tfdist.errors import CheckpointError
 _log = logging.getLogger(__name__)
 _NO_SPACE = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 _NO_ACCESS = {errno.EACCES, errno.EPERM, errno.EROFS}
+_PATIENCE = 300.0
+_TELL_EVERY = 30.0
 
 
 class Saver:
@@ -27,7 +30,7 @@ class Saver:
 
     def __init__(self, max_failed_saves: int = 3, clock: Callable[[], float] = time.monotonic):
         self._limit, self._clock = max_failed_saves, clock
-        self._thread: threading.Thread | None = None
+        self._thread = threading.Thread()
         self._failure: CheckpointError | None = None
         self.failed = 0
         self.last_seconds: float | None = None
@@ -35,24 +38,35 @@ class Saver:
     @property
     def busy(self) -> bool:
         """Whether a save is being written."""
-        return self._thread is not None and self._thread.is_alive()
+        return self._thread.is_alive()
 
     @property
     def failure(self) -> CheckpointError | None:
         """The error that ends the training once `max_failed_saves` in a row have failed; None before."""
         return self._failure if self.failed >= self._limit else None
 
+    def is_ready(self, step: int) -> bool:
+        """Waits for the save before; if it does not end in five minutes, that of `step` has failed: a mount may hang."""
+        if self.wait(_PATIENCE):
+            return True
+        self._note(TimeoutError(f"the {self._thread.name} is still being written"), step)
+        return False
+
     def save(self, job: Callable[[], None], step: int) -> None:
         """Waits for the save before, then starts `job()`. An exception of the job is logged and counted, not raised."""
         self.wait()
         # Python waits for threads that are no daemons before it ends, after an exception too.
-        self._thread = threading.Thread(target=self._run, args=(job, step), name=f"save of step {step}", daemon=False)
+        name = f"checkpoint of step {step}"
+        self._thread = threading.Thread(target=self._run, args=(job, step), name=name, daemon=False)
         self._thread.start()
 
-    def wait(self, timeout: float | None = None) -> bool:
+    def wait(self, timeout: float = math.inf) -> bool:
         """Waits for the save that is being written, at most `timeout` seconds; returns whether none is any more."""
-        if self._thread is not None:
-            self._thread.join(timeout)
+        start = time.monotonic()
+        while self.busy and (waited := time.monotonic() - start) < timeout:
+            if waited >= _TELL_EVERY:
+                _log.warning("Waiting for the %s to be written, %.0f s so far.", self._thread.name, waited)
+            self._thread.join(min(_TELL_EVERY, timeout - waited))
         return not self.busy
 
     def _run(self, job, step):
