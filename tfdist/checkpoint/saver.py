@@ -46,7 +46,7 @@ class Saver:
         return self._failure if self.failed >= self._limit else None
 
     def is_ready(self, step: int) -> bool:
-        """Waits for the save before; if it does not end in five minutes, that of `step` has failed: a mount may hang."""
+        """Waits for the save before. If that does not end in five minutes, as on a hung mount, `step`'s has failed."""
         if self.wait(_PATIENCE):
             return True
         self._note(TimeoutError(f"the {self._thread.name} is still being written"), step)
