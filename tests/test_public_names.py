@@ -16,6 +16,7 @@ NAMES = [
     "ClusterError",
     "ConfigError",
     "DataError",
+    "LossError",
     "PeerLostError",
     "Preempted",
     "TfdistError",
@@ -34,7 +35,7 @@ NAMES = [
     "writers",
 ]
 MODULES = {
-    "callbacks": ["BackupAndRestore", "MetricsWriter", "WarmUp"],
+    "callbacks": ["BackupAndRestore", "MetricsWriter", "RollbackOnSpike", "WarmUp"],
     "data": [
         "Data",
         "as_data",

@@ -47,6 +47,10 @@ class CheckpointError(UserError):
     """Checkpoints that cannot be read, do not fit the model, or can be written no more."""
 
 
+class LossError(UserError):
+    """A loss that is no number or far too large, where going back to a checkpoint is not possible or does not help."""
+
+
 class PeerLostError(TfdistError, RuntimeError):
     """A peer did not appear in time, or went away. Run the whole job again."""
 

@@ -13,6 +13,8 @@ class Pause(enum.IntEnum):
     """A checkpoint is due."""
     LEAVE = -2
     """A machine goes away: save, and end the process."""
+    GO_BACK = -3
+    """The model has come to harm and goes back to an earlier checkpoint; nothing is saved before that."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -24,6 +26,7 @@ class Progress:
         step: global batches of this epoch that are through.
         total: global batches of all epochs that are through.
         examples: rows that they had.
+        counted: rows that the epoch's metrics count.
         trained: whether the epoch has no batch left, while its evaluation and its end are still to come.
         stopped: whether a callback has ended the training.
     """
@@ -32,6 +35,7 @@ class Progress:
     step: int = 0
     total: int = 0
     examples: int = 0
+    counted: int = 0
     trained: bool = False
     stopped: bool = False
 

@@ -2,6 +2,7 @@
 
 from tfdist.callbacks.backup import BackupAndRestore
 from tfdist.callbacks.metrics_writer import MetricsWriter
+from tfdist.callbacks.rollback import RollbackOnSpike
 from tfdist.callbacks.warm_up import WarmUp
 
-__all__ = ["BackupAndRestore", "MetricsWriter", "WarmUp"]
+__all__ = ["BackupAndRestore", "MetricsWriter", "RollbackOnSpike", "WarmUp"]

@@ -43,7 +43,13 @@ class Ledger:
             self.path.touch()
             self._cut_torn_end()
             self._file = open(self.path, "ab")  # noqa: SIM115
-        self._write(Start(run, first_step, workers, examples, dropped, time.time()))
+        self._facts = workers, examples, dropped
+        self._start(first_step)
+
+    def take_back(self, first_step: int) -> None:
+        """Begins another run at `first_step`: what was recorded from there on counts no more. Every worker calls it."""
+        self.run += 1
+        self._start(first_step)
 
     def append(self, epoch: int, first_step: int, counts: Sequence[int], ids: np.ndarray) -> None:
         """Records consecutive steps of one epoch. Every worker records every step, with 0 rows where it has none.
@@ -78,6 +84,9 @@ class Ledger:
 
     def __exit__(self, *_):
         self.close()
+
+    def _start(self, first_step: int):
+        self._write(Start(self.run, first_step, *self._facts, time.time()))
 
     def _cut_torn_end(self):
         frames, intact = read_frames(self.path)

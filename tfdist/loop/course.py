@@ -20,8 +20,8 @@ class Course:
 
     def take_in(self, outcome: Outcome) -> None:
         """Moves on by the steps of a call."""
-        at, steps = self.progress, int(outcome.steps)
-        self.move(step=at.step + steps, total=at.total + steps, examples=at.examples + int(outcome.rows))
+        at, steps, rows = self.progress, int(outcome.steps), int(outcome.rows)
+        self.move(step=at.step + steps, total=at.total + steps, examples=at.examples + rows, counted=at.counted + rows)
         self.logs = dict(sorted(_plain(outcome.logs)))
 
     def move(self, **fields) -> None:

@@ -68,6 +68,16 @@ class Driver:
             self._stop()
         return self._stops
 
+    def agree_to_go_back(self) -> None:
+        """Lets the model go back if any worker wants it: before the metrics of an epoch are said to be final."""
+        wishes = self._pauses.wish() == Pause.GO_BACK
+        if np.any(self._runner.gather(tf.constant([wishes], tf.int64))):
+            self._pauses.grant(Pause.GO_BACK)
+
+    def reset_metrics(self) -> None:
+        """Has the metrics begin anew."""
+        self._runner.reset()
+
     @property
     def _step(self) -> int:
         return self._course.progress.step

@@ -18,6 +18,7 @@ class Recorder:
         """`size`: steps of an epoch of the data, if known; `epoch` and `position` in it: where the training starts."""
         self._ledger, self._size, self._step = ledger, size, first_step
         self._epoch, self._position = epoch, position
+        self._ended: list[int] = []  # steps of each epoch that is over
 
     def __call__(self, counts, ids) -> None:
         """Records the steps of a call: rows of each, and the ids of all."""
@@ -39,7 +40,30 @@ class Recorder:
     def end_epoch(self) -> None:
         """Says that an epoch of data is over whose size nobody knows."""
         self._ledger.end_epoch(self._epoch, self._step)
+        self._ended.append(self._position)
         self._epoch, self._position = self._epoch + 1, 0
+
+    def take_back(self, steps: int) -> None:
+        """Takes the last `steps` steps back: in their place, nobody has seen anything."""
+        lengths = self._rewind(steps)
+        self._ledger.take_back(self._step)
+        for epoch, length in enumerate(lengths):
+            if epoch:
+                self.end_epoch()
+            self(np.zeros(length, np.int64), np.zeros(0, np.int64))
+
+    def _rewind(self, steps: int) -> list[int]:
+        """Goes back; returns the steps in each of the epochs that were gone through, but for ends of known epochs."""
+        self._step -= steps
+        if self._size:
+            self._epoch, self._position = divmod(self._epoch * self._size + self._position - steps, self._size)
+            return [steps]
+        lengths = [self._position]
+        while sum(lengths) < steps and self._ended:
+            lengths.insert(0, self._ended.pop())
+        self._epoch -= len(lengths) - 1
+        self._position = max(sum(lengths) - steps, 0)
+        return [steps - sum(lengths[1:]), *lengths[1:]]
 
     def _steps_left(self, steps: int) -> int:
         return min(steps, self._size - self._position) if self._size else steps
