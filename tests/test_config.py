@@ -8,7 +8,7 @@ import pytest
 
 from tfdist.checkpoint import Retention
 from tfdist.config import OPTIMIZERS, optimizer_arguments
-from tfdist.config_file import make_experiment, read_experiment, to_dict
+from tfdist.config_file import changed_settings, make_experiment, read_experiment, to_dict
 from tfdist.durations import Duration
 from tfdist.errors import ConfigError
 
@@ -149,6 +149,18 @@ def test_resolved_settings_survive_json(config):
         config, ["learning_rate.schedule=step", "learning_rate.boundaries=('5 epochs', '90 steps')"]
     )
     assert make_experiment(json.loads(json.dumps(to_dict(experiment)))) == experiment
+
+
+def test_changed_settings_are_listed(config):
+    before = to_dict(read_experiment(config))
+    now = to_dict(read_experiment(config, ["batch_size=64", "optimizer=adam", "checkpoint.keep_last=2"]))
+    assert changed_settings(before, before) == []
+    assert changed_settings(before, now) == [
+        "batch_size: 128 -> 64",
+        "optimizer.name: sgd -> adam",
+        "optimizer.momentum: 0.9 -> None",
+        "checkpoint.keep_last: 3 -> 2",
+    ]
 
 
 def test_best_checkpoints_are_kept_by_what_is_measured(config):

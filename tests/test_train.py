@@ -14,12 +14,13 @@ import keras
 import numpy as np
 import pytest
 
+from tfdist.checkpoint import Checkpoints
 from tfdist.errors import ConfigError
 from tfdist.launch.local import local_clusters
 from tfdist.ledger import read_report
 from tfdist.task import find_task, make_task
 from tfdist.train import main
-from tfdist.workdir import Workdir
+from tfdist.workdir import Workdir, read_lines
 from tfdist.writers import JsonlWriter
 
 ROOT = pathlib.Path(__file__).parent.parent
@@ -29,8 +30,9 @@ RATE = {"warmup": "1 epoch", "schedule": "step", "boundaries": "2 epochs"}
 SMALL = ["--config.epochs=3", "--config.task.width=4", *(f"--config.learning_rate.{k}={v}" for k, v in RATE.items())]
 
 
-def start(arguments, cluster=None, **kwargs):
-    environ = {**os.environ, "TF_CONFIG": cluster.to_tf_config() if cluster else "", "COLUMNS": "80"}
+def start(arguments, cluster=None, environ=None, **kwargs):
+    tf_config = cluster.to_tf_config() if cluster else ""
+    environ = {**os.environ, "TF_CONFIG": tf_config, "COLUMNS": "80", **(environ or {})}
     command = [sys.executable, "-m", "tfdist.train", *arguments]
     return subprocess.Popen(
         command, cwd=ROOT, env=environ, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, **kwargs
@@ -71,6 +73,11 @@ def flags(workdir):
         ([], {"TF_CONFIG": "{"}, "TF_CONFIG"),
         (["--strategy=mirrored"], {"TF_CONFIG": TWO_WORKERS}, "strategy 'mirrored' serves one process"),
         (["--strategy=ps"], {}, "strategy 'ps'"),
+        (
+            ["--config.checkpoint.every=never"],
+            {"TF_CONFIG": TWO_WORKERS.replace('"task": {"type": "worker"', '"task": {"type": "evaluator"')},
+            "checkpoint.every='never' with an evaluator: it evaluates checkpoints, and there are none. Set",
+        ),
     ],
 )
 def test_wrong_input_ends_with_code_64_and_one_line(tmp_path, monkeypatch, capsys, arguments, environ, message):
@@ -102,16 +109,6 @@ def test_mistake_is_refused_before_tensorflow_starts(tmp_path, argument, message
     assert message in done.stderr
     assert "tfdist.config" in imported
     assert not {"tensorflow", "keras", "numpy"} & imported
-
-
-def test_evaluator_has_nothing_to_do(tmp_path, monkeypatch, capsys):
-    tasks = {"worker": ["localhost:1234"], "evaluator": ["localhost:1235"]}
-    monkeypatch.setenv("TF_CONFIG", json.dumps({"cluster": tasks, "task": {"type": "evaluator", "index": 0}}))
-    with pytest.raises(SystemExit) as exit_:
-        main(["train", *flags(tmp_path / "none")])
-    assert not exit_.value.code
-    assert "this task is an evaluator" in capsys.readouterr().out
-    assert not (tmp_path / "none").exists()
 
 
 def test_task_is_checked_for_its_arguments():
@@ -152,20 +149,23 @@ def test_workdir_of_other_workers_stays_untouched(tmp_path):
 
 def check_left(workdir, printed):
     """What a finished run leaves, and what it says about it."""
-    names = {"config.json", "events.jsonl", "metrics.jsonl", "model.keras", "tensorboard"}
+    names = {"checkpoints", "config.json", "events.jsonl", "metrics.jsonl", "model.keras", "tensorboard"}
     assert set(os.listdir(workdir)) == names
     config = json.loads((workdir / "config.json").read_text())
     assert (config["epochs"], config["task"]) == (3, {"name": "examples.digits", "width": 4})
-    metrics = [json.loads(line) for line in (workdir / "metrics.jsonl").read_text().splitlines()]
+    metrics = read_lines(workdir / "metrics.jsonl")
     assert [row["step"] for row in metrics] == [12, 24, 36]
     assert {"loss", "accuracy", "val_loss", "learning_rate", "examples_per_second", "step_time"} < set(metrics[-1])
-    events = [json.loads(line) for line in (workdir / "events.jsonl").read_text().splitlines()]
-    assert [event["event"] for event in events] == ["start", "evaluation", "stop"]
-    assert metrics[-1]["val_accuracy"] == events[1]["accuracy"]
+    events = read_lines(workdir / "events.jsonl")
+    assert [event["event"] for event in events] == ["start", *["save"] * 3, "evaluation", "stop"]
+    assert [event["step"] for event in events[1:4]] == [12, 24, 36]
+    assert sorted(os.listdir(workdir / "checkpoints")) == ["step-00000012", "step-00000024", "step-00000036"]
+    evaluation = events[-2]
+    assert metrics[-1]["val_accuracy"] == evaluation["accuracy"]
     assert "learning rate 0.2: base 0.05 at batch 32, rule linear, global batch 128, warm-up 1 epochs" in printed
-    assert f"Held-out accuracy {events[1]['accuracy']:.4f}, loss {events[1]['loss']:.4f} on 360 examples" in printed
-    assert f"Results in {workdir}: model.keras" in printed
-    return events[1]
+    assert f"Held-out accuracy {evaluation['accuracy']:.4f}, loss {evaluation['loss']:.4f} on 360 examples" in printed
+    assert f"Results in {workdir}: model.keras, checkpoints/, metrics.jsonl, tensorboard/" in printed
+    return evaluation
 
 
 @pytest.mark.process
@@ -244,19 +244,71 @@ def test_lost_peer_ends_the_others_with_code_69(tmp_path):
 
 
 @pytest.mark.process
-def test_sigterm_ends_workers_that_train(tmp_path):
+def test_sigterm_has_workers_save_and_leave_with_code_75(tmp_path):
     arguments = [*flags(tmp_path), "--config.epochs=100000", "--config.writers=jsonl", "--config.task.width=4"]
     processes = [start(arguments, cluster, start_new_session=True) for cluster in local_clusters(2)]
     try:
         wait_for(tmp_path / "metrics.jsonl", processes[0])
-        for process in processes:
-            process.send_signal(signal.SIGTERM)
-        codes = [code for code, *_ in finish(processes, timeout=60)]
+        processes[1].send_signal(signal.SIGTERM)
+        done = finish(processes, timeout=60)
     finally:
         for process in processes:
             process.kill()
-    assert set(codes) <= {-signal.SIGTERM, 69}
-    assert -signal.SIGTERM in codes
+    assert [code for code, *_ in done] == [75, 75], done
+    told = read_lines(tmp_path / "events.jsonl")[-1]
+    assert (told["event"], told["reason"]) == ("preemption", "worker 1: SIGTERM")
+    assert all(f"tfdist: Preempted (worker 1: SIGTERM) after step {told['step']}" in error for _, _, error in done)
+    assert Checkpoints(tmp_path / "checkpoints").newest().step == told["step"]
+
+
+def test_interrupted_training_goes_on_and_a_finished_one_is_not_trained_again(tmp_path):
+    arguments = [*flags(tmp_path), *SMALL, "--config.epochs=60", "--config.writers=jsonl"]
+    first = start(arguments)
+    try:
+        wait_for(tmp_path / "metrics.jsonl", first)
+        first.send_signal(signal.SIGTERM)
+        code, _, error = finish([first])[0]
+    finally:
+        first.kill()
+    assert code == 75, error
+    events = read_lines(tmp_path / "events.jsonl")
+    stopped = events[-1]["step"]
+    assert (events[-1]["event"], 12 <= stopped < 720) == ("preemption", True), events[-1]
+
+    code, printed, error = finish([start(arguments)])[0]
+    assert code == 0, error
+    later = read_lines(tmp_path / "events.jsonl")[len(events) :]
+    names = [event["event"] for event in later]
+    assert (names[:2], later[1]["step"], names[-2:]) == (["start", "restore"], stopped, ["evaluation", "stop"])
+    assert "other settings" not in error
+    metrics = (tmp_path / "metrics.jsonl").read_text()
+    assert [row["step"] for row in read_lines(tmp_path / "metrics.jsonl")] == list(range(12, 721, 12))
+
+    code, again, error = finish([start([*arguments, "--config.checkpoint.keep_last=2"])])[0]
+    assert code == 0, error
+    assert "the run before had other settings; now checkpoint.keep_last: 3 -> 2." in error
+    assert (tmp_path / "metrics.jsonl").read_text() == metrics
+    assert f"The training in {tmp_path} had ended before: nothing was trained." in again
+    assert "nothing was trained" not in printed
+    held_out = re.compile(r"Held-out .* after 60 epochs")
+    assert held_out.search(again)[0] == held_out.search(printed)[0]
+
+
+def test_metrics_of_a_run_that_was_lost_before_its_first_checkpoint_are_dropped(tmp_path):
+    (tmp_path / "metrics.jsonl").write_text('{"step": 12}\n')
+    code, _, error = finish([start([*flags(tmp_path), *SMALL, "--config.epochs=2"])])[0]
+    assert code == 0, error
+    assert [row["step"] for row in read_lines(tmp_path / "metrics.jsonl")] == [12, 24]
+
+
+def test_a_signal_before_the_training_ends_the_process_at_once(tmp_path):
+    (tmp_path / "told.py").write_text("import os, time\nos.kill(os.getpid(), 15)\ntime.sleep(300)\n")
+    config = tmp_path / "config.py"
+    config.write_text(LINES.replace("FOLDER", "''").replace("tests.lines", "told"))
+    environ = {"PYTHONPATH": str(tmp_path)}
+    code, _, error = finish([start([f"--config={config}", f"--workdir={tmp_path}"], environ=environ)])[0]
+    assert code == 75, error
+    assert "SIGTERM: no training runs, so the process ends at once, with code 75." in error
 
 
 def wait_for(path, process, seconds=240):

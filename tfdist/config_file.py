@@ -41,6 +41,20 @@ def to_dict(experiment: Experiment) -> dict:
     return _plain(experiment)
 
 
+def changed_settings(before: Mapping, now: Mapping) -> list[str]:
+    """The settings that two mappings of plain values have otherwise, each as `a.b: BEFORE -> NOW`."""
+    old, new = _flat(before), _flat(now)
+    names = [name for name in dict.fromkeys([*old, *new]) if old.get(name) != new.get(name)]
+    return [f"{name}: {old.get(name)} -> {new.get(name)}" for name in names]
+
+
+def _flat(settings, path=""):
+    flat: dict[str, object] = {}
+    for name, value in settings.items():
+        flat |= _flat(value, f"{path}{name}.") if isinstance(value, Mapping) else {path + name: value}
+    return flat
+
+
 def _load(path):
     if not os.path.isfile(path):
         raise ConfigError(f"--config={path}: there is no such file. Give the path of a Python file with get_config().")

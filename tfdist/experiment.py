@@ -1,19 +1,23 @@
 """A run from its settings: strategy, data, model, training, evaluation on the held-out data, and what it leaves."""
 
+import contextlib
+import json
 import logging
-import os
 import secrets
 import time
 
 import keras
 
-from tfdist.callbacks import MetricsWriter
+from tfdist.callbacks import BackupAndRestore, MetricsWriter
+from tfdist.checkpoint import Checkpoints
 from tfdist.cluster import Cluster
 from tfdist.config import Experiment
+from tfdist.config_file import changed_settings, to_dict
 from tfdist.data import as_data, served
 from tfdist.environments import read_data_service
 from tfdist.errors import ConfigError
 from tfdist.loop import evaluate, fit
+from tfdist.preemption import read_watcher
 from tfdist.schedules import Decay, drop_warmup, make_schedule
 from tfdist.step.agree import gather_now
 from tfdist.strategy import make_strategy, share_of
@@ -27,24 +31,28 @@ _log = logging.getLogger(__name__)
 def run(experiment: Experiment, cluster: Cluster, workdir: Workdir, strategy_kind: str) -> dict:
     """Trains and evaluates; every worker calls it alike, and the chief alone prints and writes.
 
+    What was interrupted goes on from the checkpoints in the workdir, on any number of workers.
+
     Returns: the loss and the metrics on the held-out data.
+    Raises: Preempted once all is saved, after a notice that a machine goes away.
     """
     say = print if cluster.is_chief else _say_nothing
     started = time.monotonic()
     strategy = make_strategy(strategy_kind, cluster, startup_timeout=experiment.startup_timeout)
+    _note_settings(experiment, workdir)
     workdir.write_event("start", workers=cluster.num_workers, replicas=strategy.num_replicas_in_sync)
-    keras.config.set_dtype_policy(experiment.precision)
-    keras.utils.set_random_seed(experiment.seed)
-    task = make_task(experiment.task.name, experiment.task.arguments)
-    train_data, held_out = _data(task.train_data(experiment.seed)), _data(task.eval_data())
+    task = prepare_task(experiment)
+    train_data, held_out = read_data(task.train_data(experiment.seed)), read_data(task.eval_data())
     train_data = _through_service(train_data, experiment, strategy)
     schedule = _schedule(experiment, train_data)
     say(f"{experiment.scaling}, warm-up {experiment.learning_rate.warmup}, then {experiment.learning_rate.schedule}")
     with strategy.scope():
         model = _compiled(task, experiment, schedule)
-    _train(model, experiment, train_data, held_out, workdir)
-    logs = evaluate(model, held_out, batch_size=_batch_size(experiment, held_out), verbose=0)
-    workdir.write_event("evaluation", **logs)
+    if not _train(model, experiment, train_data, held_out, workdir):
+        say(f"The training in {workdir.path} had ended before: nothing was trained. Another --workdir trains anew.")
+    trained = time.monotonic()
+    logs = evaluate(model, held_out, batch_size=batch_size_of(experiment, held_out), verbose=0)
+    workdir.write_event("evaluation", seconds=time.monotonic() - trained, **logs)
     drop_warmup(model.optimizer, schedule)
     workdir.save_model(model)
     workdir.write_event("stop", seconds=time.monotonic() - started)
@@ -52,12 +60,42 @@ def run(experiment: Experiment, cluster: Cluster, workdir: Workdir, strategy_kin
     return logs
 
 
+def prepare_task(experiment: Experiment):
+    """The task, after precision and seeds were set: the first thing under a strategy."""
+    keras.config.set_dtype_policy(experiment.precision)
+    keras.utils.set_random_seed(experiment.seed)
+    return make_task(experiment.task.name, experiment.task.arguments)
+
+
+def read_data(data):
+    """What a task gives as data, as `tfdist.data.Data`."""
+    return as_data(*data) if isinstance(data, tuple) else as_data(data)
+
+
+def batch_size_of(experiment: Experiment, data) -> int | None:
+    """The batch size that the data takes: a data set that comes in batches takes none. Raises: ConfigError."""
+    if data.examples is not None:
+        return experiment.batch_size
+    if data.rows_per_batch not in (None, experiment.batch_size):
+        raise ConfigError(
+            f"batch_size={experiment.batch_size}: the task's data set has batches of {data.rows_per_batch} rows, and "
+            "the learning rate would follow the wrong one. Batch it with the batch_size of the settings."
+        )
+    return None
+
+
 def _say_nothing(line):
     """What the other workers do with the lines that the chief prints."""
 
 
-def _data(data):
-    return as_data(*data) if isinstance(data, tuple) else as_data(data)
+def _note_settings(experiment, workdir):
+    """Writes `config.json`, after the run that may have been the last one is known to be over: the workers have met."""
+    if not workdir.writes:
+        return
+    before, now = workdir.read_json("config.json"), json.loads(json.dumps(to_dict(experiment)))
+    workdir.write_json("config.json", now)
+    if before and (changes := changed_settings(before, now)):
+        _log.warning("In %s the run before had other settings; now %s.", workdir.path, ", ".join(changes))
 
 
 def _through_service(data, experiment, strategy):
@@ -86,7 +124,9 @@ def _run_name(strategy) -> str:
 def _schedule(experiment, data):
     """The learning rate of each optimizer step: here durations become steps."""
     rate, peak = experiment.learning_rate, experiment.scaling.rate
-    steps = experiment.steps_per_epoch or data.steps_per_epoch(_batch_size(experiment, data), experiment.drop_remainder)
+    steps = experiment.steps_per_epoch or data.steps_per_epoch(
+        batch_size_of(experiment, data), experiment.drop_remainder
+    )
     if steps is None:
         raise ConfigError(
             f"epochs={experiment.epochs}: the task's training data does not say how many steps an epoch has, so that "
@@ -107,18 +147,6 @@ def _schedule(experiment, data):
     )
 
 
-def _batch_size(experiment, data) -> int | None:
-    """The batch size that the data takes: a data set that comes in batches takes none."""
-    if data.examples is not None:
-        return experiment.batch_size
-    if data.rows_per_batch not in (None, experiment.batch_size):
-        raise ConfigError(
-            f"batch_size={experiment.batch_size}: the task's data set has batches of {data.rows_per_batch} rows, and "
-            "the learning rate would follow the wrong one. Batch it with the batch_size of the settings."
-        )
-    return None
-
-
 def _compiled(task, experiment, schedule):
     model = task.make_model()
     model.compile(_optimizer(experiment.optimizer, schedule), **task.objective())
@@ -134,25 +162,55 @@ def _optimizer(settings, schedule):
 
 
 def _train(model, experiment, data, held_out, workdir):
-    metrics = MetricsWriter(
-        make_writer(experiment.writers, workdir.path),
-        batch_size=experiment.batch_size,
-        examples=data.examples,
-        every_steps=experiment.log_every_steps or None,
-    )
-    fit(
-        model,
-        data,
-        batch_size=_batch_size(experiment, data),
-        epochs=experiment.epochs,
-        steps_per_epoch=experiment.steps_per_epoch or None,
-        callbacks=[metrics],
-        validation_data=held_out if experiment.validation_freq else None,
-        validation_freq=experiment.validation_freq or 1,
-        accumulate_steps=experiment.accumulate_steps,
-        drop_remainder=experiment.drop_remainder,
-        ledger=os.path.join(workdir.path, "ledger") if experiment.data.ledger else None,
-    )
+    """Returns whether there was anything left to train."""
+    begun: list[int] = []
+    with contextlib.closing(make_writer(experiment.writers, workdir.path)) as writer:
+        metrics = MetricsWriter(
+            writer,
+            batch_size=experiment.batch_size,
+            examples=data.examples,
+            every_steps=experiment.log_every_steps or None,
+        )
+        fit(
+            model,
+            data,
+            batch_size=batch_size_of(experiment, data),
+            epochs=experiment.epochs,
+            steps_per_epoch=experiment.steps_per_epoch or None,
+            callbacks=[
+                keras.callbacks.LambdaCallback(on_epoch_begin=lambda epoch, logs: begun.append(epoch)),
+                metrics,
+                *_backup(experiment.checkpoint, workdir, writer),
+            ],
+            validation_data=held_out if experiment.validation_freq else None,
+            validation_freq=experiment.validation_freq or 1,
+            accumulate_steps=experiment.accumulate_steps,
+            drop_remainder=experiment.drop_remainder,
+            ledger=workdir.file("ledger") if experiment.data.ledger else None,
+        )
+    return bool(begun)
+
+
+def _backup(settings, workdir, writer):
+    """The callback that saves the training and puts it back, if it is wanted."""
+    if not settings.saves:
+        return []
+    folder = workdir.file("checkpoints")
+    if workdir.writes and not Checkpoints(folder).steps():
+        writer.rewind(dict.fromkeys(writer.mark(), 0))  # of a run that was lost before its first checkpoint
+    return [
+        BackupAndRestore(
+            folder,
+            settings.every,
+            delete_checkpoint=False,
+            retention=settings.retention,
+            mean_time_between_failures=settings.mean_time_between_failures,
+            max_failed_saves=settings.max_failed_saves,
+            grace=settings.grace,
+            watchers=[read_watcher(watcher) for watcher in settings.watchers],
+            tell=workdir.write_event,
+        )
+    ]
 
 
 def _summary(logs, held_out, experiment, workdir, seconds):
@@ -163,6 +221,7 @@ def _summary(logs, held_out, experiment, workdir, seconds):
     files = {"jsonl": "metrics.jsonl", "tensorboard": "tensorboard/"}
     left = [
         "model.keras",
+        *(["checkpoints/"] if experiment.checkpoint.saves else []),
         *(files[name] for name in experiment.writers if name in files),
         "events.jsonl",
         "config.json",

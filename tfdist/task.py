@@ -21,7 +21,7 @@ class Task(Protocol):
 
     def train_data(self, seed: int):
         """What `tfdist.fit` reads: a `tfdist.data` source, shuffled by `seed`, arrays `(x, y[, sample_weight])`, or a
-        `tf.data.Dataset` whose batches have the settings' `batch_size` rows.
+        `tf.data.Dataset` whose batches have the settings' `batch_size` rows. An evaluator does not call it.
         """
 
     def eval_data(self):

@@ -2,8 +2,11 @@
 
 python -m tfdist.train --config=configs/digits.py --workdir=runs/digits --strategy=auto [--config.a.b=value ...]
 
-Flags, settings and cluster are checked before TensorFlow starts. Exit codes: 0 finished; 64 a wrong flag, config
-or cluster; 69 a peer is missing or was lost, run the whole job again; 1 the program's own exception.
+Flags, settings and cluster are checked before TensorFlow starts. What was interrupted goes on when it is started again
+with the same workdir. An `evaluator` task evaluates the checkpoints of the others, see `tfdist.evaluator`.
+
+Exit codes: 0 finished; 64 a wrong flag, config or cluster; 69 a peer is missing or was lost, run the whole job again;
+75 preempted, run the whole job again; 1 the program's own exception.
 """
 
 import logging
@@ -13,9 +16,10 @@ import sys
 from absl import app, flags
 
 from tfdist.cluster.kinds import check_kind
-from tfdist.config_file import read_experiment, to_dict
+from tfdist.config_file import read_experiment
 from tfdist.environments import read_cluster
-from tfdist.errors import ConfigError, TfdistError
+from tfdist.errors import ConfigError, Preempted, TfdistError
+from tfdist.preemption import leaving_when_told
 from tfdist.task import find_task
 from tfdist.workdir import Workdir
 
@@ -36,6 +40,9 @@ def main(argv: list[str] | None = None) -> None:
     except TfdistError as error:
         print(f"tfdist: {error}", file=sys.stderr, flush=True)
         sys.exit(error.exit_code)
+    except Preempted as preempted:
+        print(f"tfdist: {preempted}", file=sys.stderr, flush=True)
+        raise
 
 
 def _parse_flags(argv):
@@ -58,14 +65,14 @@ def _run(argv):
     experiment = read_experiment(_CONFIG.value, _overrides)
     find_task(experiment.task.name)
     cluster = read_cluster()
-    if cluster.is_evaluator:
-        print("tfdist: this task is an evaluator. The workers evaluate as they train, so there is nothing to do here.")
-        return
     check_kind(_STRATEGY.value, cluster)
     workdir = Workdir(_WORKDIR.value, writes=cluster.is_chief)
-    workdir.write_json("config.json", to_dict(experiment))
     _show_our_lines()
-    _run_experiment(experiment, cluster, workdir)
+    with leaving_when_told():
+        if cluster.is_evaluator:
+            _run_evaluator(experiment, cluster, workdir)
+        else:
+            _run_experiment(experiment, cluster, workdir)
 
 
 def _show_our_lines():
@@ -74,6 +81,19 @@ def _show_our_lines():
     if not flags.FLAGS["verbosity"].present:
         logging.getLogger("tfdist").setLevel(logging.INFO)
         logging.getLogger("tensorflow").setLevel(logging.WARNING)
+
+
+def _run_evaluator(experiment, cluster, workdir):
+    if not experiment.checkpoint.saves:
+        raise ConfigError(
+            "checkpoint.every='never' with an evaluator: it evaluates checkpoints, and there are none. Set "
+            "checkpoint.every, or start no evaluator."
+        )
+    own = Workdir(workdir.file("evaluator"), writes=True)
+
+    from tfdist.evaluator import run
+
+    run(experiment, cluster, workdir, own)
 
 
 def _run_experiment(experiment, cluster, workdir):

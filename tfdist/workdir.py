@@ -2,10 +2,13 @@
 
 import contextlib
 import json
+import logging
 import os
 import time
 
 from tfdist.errors import ConfigError
+
+_log = logging.getLogger(__name__)
 
 
 class Workdir:
@@ -15,7 +18,7 @@ class Workdir:
     """
 
     def __init__(self, path: str, writes: bool, clock=time.time):
-        self.path, self._writes, self._clock = path, writes, clock
+        self.path, self.writes, self._clock = path, writes, clock
         if writes:
             self._make()
 
@@ -32,33 +35,62 @@ class Workdir:
 
     def write_json(self, name: str, value) -> None:
         """Writes the file `name` with `value` as JSON, for people to read."""
-        if self._writes:
+        if self.writes:
             with self.whole(name) as partial, open(partial, "w", encoding="utf-8") as file:
                 json.dump(value, file, indent=2)
                 file.write("\n")
 
     def write_event(self, event: str, **values) -> None:
-        """Appends to `events.jsonl` what happened: `event`, `time` (seconds since 1970) and `values`."""
-        if self._writes:
-            with open_to_append(os.path.join(self.path, "events.jsonl")) as file:
-                file.write(json.dumps({"event": event, "time": self._clock(), **values}) + "\n")
+        """Appends to `events.jsonl` what happened: `event`, `time` (seconds since 1970) and `values`.
+
+        Where that is not possible, on a full disk say, the event is logged: no training ends for it.
+        """
+        line = json.dumps({"event": event, "time": self._clock(), **values})
+        if self.writes:
+            try:
+                with open_to_append(self.file("events.jsonl")) as file:
+                    file.write(line + "\n")
+            except OSError as error:
+                _log.error("%s: %s. It does not get this line: %s", self.file("events.jsonl"), error.strerror, line)
+
+    def read_json(self, name: str):
+        """What the file `name` holds; None if there is none."""
+        try:
+            with open(self.file(name), encoding="utf-8") as file:
+                return json.load(file)
+        except FileNotFoundError:
+            return None
+
+    def has_ended(self) -> bool:
+        """Whether the last run came to its end, as far as is known here."""
+        events = [line["event"] for line in read_lines(self.file("events.jsonl"))]
+        return [event for event in events if event in ("start", "stop")][-1:] == ["stop"]
+
+    def sizes(self) -> list[int]:
+        """Of the files that grow while a run does, in bytes; a file that is not there has none."""
+        files = [self.file(name) for name in ("events.jsonl", "metrics.jsonl")]
+        return [os.path.getsize(file) if os.path.exists(file) else 0 for file in files]
+
+    def file(self, name: str) -> str:
+        """The path of a file, or folder, in this one."""
+        return os.path.join(self.path, name)
 
     def save_model(self, model) -> None:
         """Saves `model.keras`, which stock Keras loads."""
-        if self._writes:
+        if self.writes:
             with self.whole("model.keras") as partial:
                 model.save(partial)
 
     @contextlib.contextmanager
     def whole(self, name: str):
         """Gives a path to write to, and moves the file to its name once it is complete and on disk."""
-        stem, extension = os.path.splitext(name)
-        partial = os.path.join(self.path, f".{stem}.partial{extension}")
+        stem, _, extension = name.partition(".")
+        partial = self.file(f".{stem}.partial.{extension}")
         try:
             yield partial
             with open(partial, "rb") as file:
                 os.fsync(file.fileno())
-            os.replace(partial, os.path.join(self.path, name))
+            os.replace(partial, self.file(name))
         finally:
             with contextlib.suppress(FileNotFoundError):
                 os.remove(partial)
@@ -71,3 +103,20 @@ def open_to_append(path):
     if file.read()[-1:] not in ("", "\n"):
         file.write("\n")
     return file
+
+
+def read_lines(path) -> list[dict]:
+    """The JSON objects in a file of lines, without lines that a kill has torn; none if there is no file."""
+    try:
+        with open(path, encoding="utf-8") as file:
+            text = file.read()
+    except FileNotFoundError:
+        return []
+    return [line for line in map(_object, text.splitlines()) if line is not None]
+
+
+def _object(line):
+    try:
+        return json.loads(line)
+    except ValueError:
+        return None
