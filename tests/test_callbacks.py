@@ -3,13 +3,13 @@
 import contextlib
 import functools
 import json
-import resource
 
 import keras
 import numpy as np
 import pytest
 
 import tfdist
+from tests.full_disk import full_disk
 from tfdist.callbacks import BackupAndRestore, MetricsWriter, WarmUp
 from tfdist.errors import ConfigError, UnsupportedError
 from tfdist.writers import JsonlWriter, Writer
@@ -78,17 +78,6 @@ def test_metrics_go_to_a_file(tmp_path):
     rows = [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
     assert [row["step"] for row in rows] == [3, 6, 9]
     assert all(row["step_time"] > 0 and "examples_per_second" not in row for row in rows)
-
-
-@contextlib.contextmanager
-def full_disk(size):
-    """While it is entered, no file of this process can grow beyond `size` bytes."""
-    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (size, limits[1]))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
 
 
 def test_training_goes_on_without_its_metrics_where_the_disk_is_full(tmp_path, caplog):

@@ -111,7 +111,21 @@ def test_a_checkpoint_that_goes_away_while_it_is_read_is_passed_over(tmp_path, c
         training.load(directory)
 
     assert training.follow(load=load) == [2]
-    assert "The checkpoint of step 1 is passed over: " in caplog.text
+    assert "The checkpoint of step 1 could not be read: " in caplog.text
+
+
+def test_a_checkpoint_that_is_replaced_while_it_is_read_is_read_again(tmp_path):
+    training = Training(tmp_path)
+    training.save(1)
+    ends(training)
+
+    def load(directory):
+        if directory.endswith("step-00000001"):
+            training.save(1)
+        training.load(directory)
+
+    assert training.follow(load=load) == [1]
+    assert os.listdir(tmp_path / "checkpoints") == ["step-00000001.1"]
 
 
 def test_a_damaged_checkpoint_is_passed_over_for_the_one_before(tmp_path, caplog):

@@ -42,7 +42,7 @@ def test_light_modules_do_not_import_tensorflow():
     assert not HEAVY & modules
 
 
-@pytest.mark.parametrize("package", ["checkpoint", "cluster", "environments", "launch", "rendezvous"])
+@pytest.mark.parametrize("package", ["checkpoint", "cluster", "environments", "launch", "preemption", "rendezvous"])
 def test_every_module_of_a_light_package_is_light(package):
     files = (ROOT / "tfdist" / package).rglob("*.py")
     names = [".".join(file.relative_to(ROOT).with_suffix("").parts) for file in files if file.stem != "__main__"]

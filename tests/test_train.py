@@ -14,6 +14,7 @@ import keras
 import numpy as np
 import pytest
 
+from tests.full_disk import full_disk
 from tfdist.checkpoint import Checkpoints
 from tfdist.errors import ConfigError
 from tfdist.launch.local import local_clusters
@@ -137,6 +138,17 @@ def test_a_line_cut_by_a_kill_does_not_take_the_next_one_with_it(tmp_path):
     writer.close()
     assert json.loads((tmp_path / "events.jsonl").read_text().splitlines()[1])["event"] == "start"
     assert json.loads((tmp_path / "metrics.jsonl").read_text().splitlines()[2])["step"] == 2
+
+
+def test_a_full_disk_ends_no_training_for_an_event(tmp_path, caplog):
+    workdir = Workdir(str(tmp_path), writes=True)
+    workdir.write_event("start")
+    with full_disk(20):
+        workdir.write_event("save", step=12)
+    assert "File too large" in caplog.text
+    assert '"event": "save"' in caplog.text
+    workdir.write_event("stop")
+    assert [line["event"] for line in read_lines(tmp_path / "events.jsonl")] == ["start", "stop"]
 
 
 def test_workdir_of_other_workers_stays_untouched(tmp_path):

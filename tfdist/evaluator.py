@@ -92,7 +92,8 @@ def follow(
         steps = checkpoints.steps()
         newest = next((step for step in steps if step not in passed_over), None)
         if newest is not None and newest not in done:
-            if _loaded(checkpoints, newest, load):
+            # A second time, for one that was removed meanwhile may have been replaced by another of its step.
+            if _loaded(checkpoints, newest, load) or _loaded(checkpoints, newest, load):
                 evaluate(newest)
                 done.add(newest)
             else:
@@ -108,12 +109,12 @@ def follow(
 
 
 def _loaded(checkpoints, step, load):
-    """Whether the checkpoint is whole, and still there once it is loaded."""
+    """Whether the checkpoint could be loaded: it may be damaged, or have been removed meanwhile."""
     try:
         with checkpoints.opened(step) as directory:
             load(directory)
     except (CheckpointError, OSError) as error:
-        _log.warning("The checkpoint of step %d is passed over: %s", step, error)
+        _log.warning("The checkpoint of step %d could not be read: %s", step, error)
         return False
     return True
 
