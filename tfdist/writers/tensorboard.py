@@ -1,5 +1,7 @@
 """Metric output for TensorBoard."""
 
+import contextlib
+
 import tensorflow as tf
 
 from tfdist.writers.writer import Writer
@@ -12,20 +14,34 @@ class TensorBoardWriter(Writer):
         self.folder, self._writer = folder, None
 
     def write_scalars(self, step, scalars):
-        if self._writer is None:
-            self._writer = tf.summary.create_file_writer(self.folder)
-        with self._writer.as_default():
+        with _os_errors(), self._opened().as_default():
             for name, value in scalars.items():
                 tf.summary.write(name, tf.constant(value, tf.float32), step=step, metadata=_scalar_metadata())
 
     def flush(self):
         if self._writer is not None:
-            self._writer.flush()
+            with _os_errors():
+                self._writer.flush()
 
     def close(self):
-        if self._writer is not None:
-            self._writer.close()
-            self._writer = None
+        writer, self._writer = self._writer, None
+        if writer is not None:
+            with _os_errors():
+                writer.close()
+
+    def _opened(self):
+        if self._writer is None:
+            self._writer = tf.summary.create_file_writer(self.folder)
+        return self._writer
+
+
+@contextlib.contextmanager
+def _os_errors():
+    """TensorFlow's errors become OSErrors, as those of other files are."""
+    try:
+        yield
+    except tf.errors.OpError as error:
+        raise OSError(error.message) from error
 
 
 def _scalar_metadata():

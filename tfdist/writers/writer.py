@@ -9,7 +9,8 @@ class Writer(abc.ABC):
     """Takes scalars by optimizer step.
 
     Making a writer touches nothing: what it writes to is opened by the first scalar, so that every worker can make
-    one and the chief alone leaves files. A closed writer opens again, and appends.
+    one and the chief alone leaves files. A closed writer opens again, and appends. All methods raise OSError where they
+    cannot write.
     """
 
     @abc.abstractmethod
