@@ -1,5 +1,6 @@
 """The contract with Keras's and TensorFlow's private names: a failure here says what a release has changed."""
 
+import gc
 import inspect
 
 import keras
@@ -10,6 +11,7 @@ from keras.src.backend.tensorflow.optimizer import TFOptimizer
 from keras.src.losses import loss as loss_module
 from keras.src.optimizers.base_optimizer import BaseOptimizer
 
+from tests.full_disk import full_disk
 from tfdist.compat import callbacks, losses, optimizers, random_state, seeds, trainer, weights_file
 
 
@@ -175,6 +177,18 @@ def test_arrays_of_nearly_all_types_are_views_and_all_are_stored_as_they_are(tmp
         read = stored["a/b"].read()
         assert (stored["c"].shape, stored["c"].dtype, stored["a/b"].note) == (shape, dtype, "d")
     assert (read.dtype, read.shape, read.tobytes()) == (array.dtype, shape, array.tobytes())
+
+
+def test_a_full_disk_is_an_error_again_and_again(tmp_path):
+    """HDF5 by itself crashes the process at the next file after one that could not be written."""
+    values = {name: np.full(5000, 7.0) for name in "ab"}
+    for size in (100, 3000, 50000):
+        with full_disk(size), pytest.raises(OSError, match="File too large"):
+            weights_file.write(str(tmp_path / "a.h5"), values, {}, {})
+        gc.collect()
+    weights_file.write(str(tmp_path / "a.h5"), values, {}, {})
+    with weights_file.opened(str(tmp_path / "a.h5")) as stored:
+        np.testing.assert_array_equal(stored["b"].read(), values["b"])
 
 
 def test_operation_seeds_go_on():

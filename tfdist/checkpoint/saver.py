@@ -80,11 +80,11 @@ class Saver:
 
     def _note(self, error, step):
         self.failed += 1
-        what = f"the checkpoint of step {step} was not written ({error!r})"
+        what = f"The checkpoint of step {step} was not written ({error!r})"
         self._failure = CheckpointError(f"{what}, {self.failed} in a row. {_remedy(error)}")
         _log.error(
             "%s: failure %d in a row, and the training ends at %d. What was saved before stands. %s",
-            what.capitalize(), self.failed, self._limit, _remedy(error), exc_info=error,
+            what, self.failed, self._limit, _remedy(error), exc_info=error,
         )  # fmt: skip
 
 

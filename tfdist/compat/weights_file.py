@@ -9,6 +9,7 @@ so that they could not be told apart; the set of visited objects, in which a par
 """
 
 import contextlib
+import io
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
@@ -115,21 +116,55 @@ def write(path: str, values: Mapping[str, Any], attributes: Mapping[str, Mapping
         values: arrays or host tensors by name; the same object under two names is stored once.
         attributes: of groups.
         notes: by name, what `Stored.note` is to be.
+
+    Raises: OSError.
     """
+    with _Unfailing(path, "w+") as raw:
+        try:
+            with h5py.File(raw, "w") as file:
+                _fill(file, values, attributes, notes)
+        finally:
+            if raw.error is not None:
+                raise raw.error
+
+
+class _Unfailing(io.FileIO):
+    """A file that keeps its first error: after a write that failed, on a full disk say, HDF5 crashes the process."""
+
+    error: OSError | None = None
+
+    def write(self, data):
+        if self.error is None:
+            view = memoryview(data).cast("B")
+            try:
+                while view:
+                    view = view[super().write(view) :]
+            except OSError as error:
+                self.error = error
+        return len(data)
+
+    def truncate(self, size=None):
+        try:
+            return super().truncate(size)
+        except OSError as error:
+            self.error = self.error or error
+            return size
+
+
+def _fill(file, values, attributes, notes):
     written: dict[int, h5py.Dataset] = {}
-    with h5py.File(path, "w") as file:
-        for name, value in values.items():
-            if id(value) in written:
-                file[name] = written[id(value)]
-                continue
-            array = as_array(value)
-            dataset = written[id(value)] = file.create_dataset(name, data=array)
-            if array.dtype.kind == "V":
-                dataset.attrs["dtype"] = array.dtype.name
-            if name in notes:
-                dataset.attrs["path"] = notes[name]
-        for name, of in attributes.items():
-            file.require_group(name).attrs.update(of)
+    for name, value in values.items():
+        if id(value) in written:
+            file[name] = written[id(value)]
+            continue
+        array = as_array(value)
+        dataset = written[id(value)] = file.create_dataset(name, data=array)
+        if array.dtype.kind == "V":
+            dataset.attrs["dtype"] = array.dtype.name
+        if name in notes:
+            dataset.attrs["path"] = notes[name]
+    for name, of in attributes.items():
+        file.require_group(name).attrs.update(of)
 
 
 class Stored(NamedTuple):
