@@ -3,6 +3,7 @@
 import json
 import os
 import pathlib
+import shutil
 import signal
 import time
 
@@ -59,6 +60,29 @@ DATA = {
 }
 
 
+class TwoOptimizers(keras.Model):
+    """A model that builds an optimizer of its own in its train_step."""
+
+    def __init__(self, *args, **kwargs):
+        super().__init__(*args, **kwargs)
+        self.second = keras.optimizers.Adam(0.01)
+
+    def train_step(self, data):
+        x, y = data
+        for optimizer in (self.optimizer, self.second):
+            with tf.GradientTape() as tape:
+                loss = self.compute_loss(y=y, y_pred=self(x, training=True))
+            optimizer.apply(tape.gradient(loss, self.trainable_variables), self.trainable_variables)
+        return {"own": loss}
+
+
+class Nudge(keras.callbacks.Callback):
+    """Changes the learning rate before each step."""
+
+    def on_train_batch_begin(self, batch, logs=None):
+        self.model.optimizer.learning_rate.assign(self.model.optimizer.learning_rate * 0.98)
+
+
 class Interrupt(keras.callbacks.Callback):
     """Interrupts the training after so many steps of it, or evaluations' batches, once."""
 
@@ -91,7 +115,7 @@ def preempt():
     time.sleep(0.3)  # a thread hears it
 
 
-def train(folder, *interruptions, data="arrays", kind=keras.Model, save_freq=4, epochs=EPOCHS, **arguments):
+def train(folder, *interruptions, data="arrays", kind=keras.Model, save_freq=4, epochs=EPOCHS, more=list, **arguments):
     """Trains, until it has ended, however often it is interrupted. Returns model and history."""
     for interruption in [*interruptions, None]:
         model = make_model(kind)
@@ -152,6 +176,26 @@ def test_an_interrupted_evaluation_begins_anew(tmp_path, whole):
 def test_a_train_step_of_the_models_own(tmp_path):
     expected = train(tmp_path / "whole", kind=OwnStep)
     check_same(expected, train(tmp_path / "broken", Interrupt(7, crash), Interrupt(9, preempt), kind=OwnStep))
+
+
+def test_optimizers_that_a_train_step_builds(tmp_path):
+    expected = train(tmp_path / "whole", kind=TwoOptimizers)
+    broken = train(tmp_path / "broken", Interrupt(7, crash), kind=TwoOptimizers)
+    check_same(expected, broken)
+    for mine, theirs in zip(expected[0].second.variables, broken[0].second.variables, strict=True):
+        np.testing.assert_array_equal(mine.numpy(), theirs.numpy())
+
+
+def test_hooks_before_a_step_are_called_once_for_each(tmp_path):
+    expected = train(tmp_path / "whole", more=lambda: [Nudge()])
+    check_same(expected, train(tmp_path / "broken", Interrupt(7, preempt), more=lambda: [Nudge()]))
+
+
+def test_a_model_checkpoint_within_an_epoch_goes_on(tmp_path):
+    def more():
+        return [keras.callbacks.ModelCheckpoint(tmp_path / "best.keras", "mae", save_best_only=True, save_freq=5)]
+
+    check_same(train(tmp_path / "whole", more=more), train(tmp_path / "broken", Interrupt(9, crash), more=more))
 
 
 @pytest.mark.parametrize("save_freq", ["epoch", "0.0001 seconds", False])
@@ -246,6 +290,56 @@ def test_a_folder_that_cannot_be_written_ends_the_training_after_some_saves(tmp_
     with pytest.raises(tfdist.CheckpointError, match="2 in a row"):
         tfdist.fit(make_model(), X, Y, BATCH, epochs=EPOCHS, callbacks=[backup, count], verbose=0)
     assert len(steps_done) == 6
+
+
+def test_a_callback_may_be_used_again_once_the_folder_is_mended(tmp_path):
+    folder = tmp_path / "checkpoints"
+    backup = BackupAndRestore(folder, 1, max_failed_saves=1)
+    block = keras.callbacks.LambdaCallback(on_epoch_begin=lambda epoch, logs: folder.touch())
+    with pytest.raises(tfdist.CheckpointError, match="1 in a row"):
+        tfdist.fit(make_model(), X, Y, BATCH, callbacks=[backup, block], verbose=0)
+    folder.unlink()
+    assert tfdist.fit(make_model(), X, Y, BATCH, callbacks=[backup], verbose=0).epoch == [0]
+
+
+def test_what_goes_wrong_beside_the_saves_does_not_end_the_training(tmp_path, caplog):
+    def tell(event, **values):
+        raise RuntimeError("the dashboard is down")
+
+    def replace(logs):
+        while "the dashboard is down" not in caplog.text:  # the save is through
+            time.sleep(0.01)
+        shutil.rmtree(tmp_path)
+        tmp_path.touch()
+
+    backup = BackupAndRestore(tmp_path, "epoch", max_failed_saves=2, tell=tell)
+    callbacks = [keras.callbacks.LambdaCallback(on_train_end=replace), backup]
+    assert tfdist.fit(make_model(), X, Y, BATCH, callbacks=callbacks, verbose=0).epoch == [0]
+    assert "the dashboard is down" in caplog.text
+    assert "could not be removed" in caplog.text
+
+
+def test_a_state_that_cannot_be_had_is_named(tmp_path):
+    class Forgetful(Nudge):
+        def get_state(self):
+            raise KeyError("lost")
+
+        def set_state(self, state):
+            raise AssertionError
+
+    with pytest.raises(tfdist.CheckpointError, match=r"Forgetful cannot be saved: its get_state raises KeyError"):
+        tfdist.fit(make_model(), X, Y, BATCH, callbacks=[BackupAndRestore(tmp_path), Forgetful()], verbose=0)
+
+
+def test_variables_among_the_logs_are_saved_as_numbers(tmp_path):
+    class Tell(keras.callbacks.Callback):
+        def on_epoch_end(self, epoch, logs=None):
+            logs["rate"] = self.model.optimizer.learning_rate
+
+    callbacks = [Tell(), BackupAndRestore(tmp_path, delete_checkpoint=False)]
+    for _ in range(2):
+        history = tfdist.fit(make_model(), X, Y, BATCH, callbacks=callbacks, verbose=0)
+    np.testing.assert_allclose(np.asarray(history.history["rate"][0]), 0.01)
 
 
 def test_a_second_training_with_the_same_callback_starts_where_it_should(tmp_path):

@@ -27,6 +27,7 @@ class Progress:
         total: global batches of all epochs that are through.
         examples: rows that they had.
         counted: rows that the epoch's metrics count.
+        begun: whether the callbacks know that the epoch has begun.
         trained: whether the epoch has no batch left, while its evaluation and its end are still to come.
         stopped: whether a callback has ended the training.
     """
@@ -36,6 +37,7 @@ class Progress:
     total: int = 0
     examples: int = 0
     counted: int = 0
+    begun: bool = False
     trained: bool = False
     stopped: bool = False
 

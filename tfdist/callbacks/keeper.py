@@ -47,6 +47,8 @@ class Keeper:
         Raises: CheckpointError, on all workers, if there are some of which none is whole, or if it does not fit.
         """
         start = time.monotonic()
+        self._saver.wait()
+        self._saver.failed = 0
         with newest_on_all(training.model.distribute_strategy, training.share, self._checkpoints) as directory:
             if directory is None:
                 return False
@@ -54,7 +56,7 @@ class Keeper:
         if training.share.worker == 0:
             seconds = time.monotonic() - start
             _log.info("Restored step %d (%s) in %.1f s.", training.progress.total, training.progress, seconds)
-            self._tell("restore", step=training.progress.total, seconds=seconds)
+            self._say("restore", step=training.progress.total, seconds=seconds)
         return True
 
     def save(self, training) -> None:
@@ -88,7 +90,7 @@ class Keeper:
             then = training.go_back(directory)
         self._bad = then.total
         if share.worker == 0:
-            self._tell("rollback", step=training.progress.total, checkpoint=then.total)
+            self._say("rollback", step=training.progress.total, checkpoint=then.total)
         return then
 
     def settle(self, training) -> None:
@@ -97,8 +99,11 @@ class Keeper:
         self._check(training)
 
     def remove(self) -> None:
-        """Removes the checkpoints, on the chief."""
-        self._checkpoints.remove()
+        """Removes the checkpoints, on the chief, as far as that can be done."""
+        try:
+            self._checkpoints.remove()
+        except OSError as error:
+            _log.warning("%s: the checkpoints could not be removed: %s.", self._checkpoints.path, error)
 
     def _find_good(self) -> Found | None:
         """On the chief: the newest checkpoint that is not known to lead to harm."""
@@ -116,7 +121,14 @@ class Keeper:
             metrics=snapshot.metrics,
             arrays=snapshot.files.facts(),
         )
-        self._tell("save", step=snapshot.progress.total, blocked=blocked, seconds=time.monotonic() - start)
+        self._say("save", step=snapshot.progress.total, blocked=blocked, seconds=time.monotonic() - start)
+
+    def _say(self, event: str, **values) -> None:
+        """Tells the user's function, whose failures are no reason to end a training."""
+        try:
+            self._tell(event, **values)
+        except Exception:
+            _log.exception("%r, which is told of each %s, failed. The training goes on.", self._tell, event)
 
     def _check(self, training) -> None:
         """Raises what ends the training, on all workers alike."""

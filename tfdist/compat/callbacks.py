@@ -1,6 +1,6 @@
 """Which attributes of Keras's callbacks change while a model trains.
 
-Private names: those of the attributes that begin with an underscore.
+Private names: those of the attributes that begin with an underscore, and `MonitorCallback._set_monitor_op`.
 """
 
 _COUNTERS = ("_batches_seen_since_last_saving", "_last_batch_seen", "_current_epoch")
@@ -22,3 +22,9 @@ def state_names(callback) -> list[str]:
     """
     stock = [of.__name__ for of in type(callback).__mro__ if of.__module__.startswith("keras.src.callbacks.")]
     return [name for of in stock for name in _STATE.get(of, ())]
+
+
+def restored(callback) -> None:
+    """Has a callback that compares with a best value know at once what is better, not at the end of an epoch only."""
+    if getattr(callback, "best", None) is not None and getattr(callback, "monitor_op", True) is None:
+        callback._set_monitor_op()

@@ -42,8 +42,8 @@ class Driver:
             self._runner.reset()
         before, after = (getattr(callbacks, f"on_{self._kind}_batch_{when}") for when in ("begin", "end"))
         begun = None
-        for call in self._calls(callbacks):
-            if begun != self._step:
+        for wish, call in self._calls(callbacks):
+            if begun != self._step and wish is None:
                 begun = self._step
                 before(begun)
             outcome = self._timed(call)
@@ -94,8 +94,8 @@ class Driver:
         wish = self._pauses.wish()
         return Pause.STOP if wish is None and self._stops and self._step > 0 else wish
 
-    def _calls(self, callbacks) -> Iterator[Callable[[], Outcome]]:
-        """The traced calls of the rest of the epoch."""
+    def _calls(self, callbacks) -> Iterator[tuple[Pause | None, Callable[[], Outcome]]]:
+        """What this worker wants before each traced call of the rest of the epoch, and the call."""
         if not self._feed.is_known or self._runner.has_logs:
             yield from self._single_calls()
             return
@@ -103,7 +103,7 @@ class Driver:
         while self._step < self._feed.steps:
             wish = self._wish()
             wanted = tf.constant(self._steps(callbacks) if wish is None else wish, tf.int64)
-            yield functools.partial(self._runner.many, iterator, wanted)
+            yield wish, functools.partial(self._runner.many, iterator, wanted)
 
     def _steps(self, callbacks) -> int:
         """Steps until this worker has to look."""
@@ -111,11 +111,14 @@ class Driver:
         look = steps_until_look(callbacks.callbacks, self._course.progress.total, self._kind) or left
         return 1 if self._stops else self._pace.steps(min(look, left))
 
-    def _single_calls(self) -> Iterator[Callable[[], Outcome]]:
-        """One step a call: the data's end shows only when it ends, or the step returns logs of its own."""
+    def _single_calls(self) -> Iterator[tuple[None, Callable[[], Outcome]]]:
+        """The same, one step a call and once all workers want to go on.
+
+        So it goes where the data's end shows only when it ends, or the step returns logs of its own.
+        """
         try:
             for turn in turns(self._runner, self._feed, self._step, self._wish, self._pauses.grant):
-                yield functools.partial(self._one, turn)
+                yield None, functools.partial(self._one, turn)
         except Stopped:
             self._stop()
 

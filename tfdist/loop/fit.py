@@ -89,6 +89,7 @@ def fit(
         class_weight=class_weight, validation=(validation_data is not None, validation_freq),
     )  # fmt: skip
     runner.build(model, feed.batch_spec)
+    checks.check_scope(model)  # again: some metrics have their variables only now
     validation = None
     if validation_data is not None:
         held_out = as_data(tuple(validation_data) if isinstance(validation_data, list) else validation_data)
@@ -104,9 +105,11 @@ def fit(
     with contextlib.ExitStack() as stack:
         training = Training(model, feed, container, initial_epoch, stack)
         training.begin()
-        record = stack.enter_context(recorder(ledger, model.distribute_strategy, feed, training.progress))
         # Made here, since callbacks have set the optimizer's schedule by now.
-        steps = runner.train_runner(model, feed, accumulate_steps, records=record is not None)
+        steps = runner.train_runner(model, feed, accumulate_steps, records=ledger is not None)
+        runner.build_optimizers(model, steps)
+        training.restore()
+        record = stack.enter_context(recorder(ledger, model.distribute_strategy, feed, training.progress))
         training.start(Driver(model, steps, feed, pace, "train", training.course, training.pauses), record)
         logs = _run_epochs(training, validation, container, epochs, validation_freq)
         if isinstance(model.optimizer, keras.optimizers.Optimizer) and epochs > initial_epoch:
@@ -119,7 +122,6 @@ def _run_epochs(training: Training, validation, callbacks, epochs: int, validati
     """Returns the logs of the last epoch; None if there is none to run."""
     logs = None
     while (epoch := training.progress.epoch) < epochs and not training.progress.stopped:
-        callbacks.on_epoch_begin(epoch)
         logs = training.run_epoch()
         if validation is not None and _is_due(epoch, validation_freq):
             held_out = validation.run(callbacks, training.pauses)

@@ -21,6 +21,12 @@ def build(model, batch_spec) -> None:
         trainer.build(model, batch_spec)
 
 
+def build_optimizers(model, steps: Runner) -> None:
+    """Builds optimizers of the model's own, which a `train_step` builds as it is traced: a checkpoint fills them."""
+    if not all(optimizer.built for optimizer in trainer.optimizers_of(model)) and steps.has_logs:
+        steps.trace_one()
+
+
 def train_runner(model, feed: Feed, accumulate_steps: int, *, records: bool = False) -> Runner:
     """The runner of the train step. `records`: whether its outcomes have `seen`."""
     share = feed.share

@@ -1,10 +1,10 @@
 """A `fit` as it runs: where it is, and what a checkpoint takes from it and puts back."""
 
+import contextlib
 import math
-from contextlib import ExitStack
 from typing import Any
 
-import keras
+from keras.callbacks import CallbackList
 
 from tfdist.loop.course import Course
 from tfdist.loop.drive import Driver
@@ -12,7 +12,7 @@ from tfdist.loop.feed import Feed
 from tfdist.loop.pauses import Pauses
 from tfdist.loop.record import Recorder
 from tfdist.progress import Progress
-from tfdist.snapshot import Snapshot, put_training, put_values, take_training
+from tfdist.snapshot import Snapshot, held, put_training, put_values, take_training
 
 
 class Training:
@@ -21,15 +21,19 @@ class Training:
     Attributes:
         model: the compiled and built model.
         share: this worker's place among the workers.
+        callbacks: all of this worker.
         course: where the training is.
         pauses: what the callbacks do between two steps.
         stack: closed when `fit` ends, also by an exception.
+        is_saveable: whether a checkpoint can be gone on from, wherever it is saved.
     """
 
-    def __init__(self, model, feed: Feed, callbacks: keras.callbacks.CallbackList, first_epoch: int, stack: ExitStack):
+    is_saveable = True
+
+    def __init__(self, model, feed: Feed, callbacks: CallbackList, first_epoch: int, stack: contextlib.ExitStack):
         self.model, self.share, self.course = model, feed.share, Course(Progress(first_epoch))
         self.pauses, self.stack = Pauses(callbacks.callbacks), stack
-        self._feed, self._callbacks = feed, callbacks
+        self.callbacks, self._feed, self._callbacks = callbacks.callbacks, feed, callbacks
         self._driver: Any = None
         self._record: Recorder | None = None
 
@@ -39,9 +43,12 @@ class Training:
         return self.course.progress
 
     def begin(self) -> None:
-        """Has the callbacks begin; some of them may put a checkpoint back."""
+        """Has the callbacks begin."""
         self.pauses.introduce(self)
         self._callbacks.on_train_begin()
+
+    def restore(self) -> None:
+        """Has callbacks put a checkpoint back, if there is one, now that the model and its optimizers are built."""
         self.pauses.begin()
 
     def start(self, driver: Driver, record: Recorder | None) -> None:
@@ -50,7 +57,12 @@ class Training:
         self._feed.start(self.progress.epoch, self.progress.step)
 
     def run_epoch(self) -> dict:
-        """Trains what is left of the epoch. Returns its logs."""
+        """Trains the epoch, or what is left of it. Returns its logs."""
+        # An epoch that goes on had begun before: its hooks are called again, and nothing is done twice.
+        again = held(self.model, self.callbacks) if self.progress.begun else contextlib.nullcontext()
+        with again:
+            self._callbacks.on_epoch_begin(self.progress.epoch)
+        self.course.move(begun=True)
         if self.progress.step == 0:
             self.course.logs = {}
         if not self.progress.trained:
@@ -62,7 +74,7 @@ class Training:
     def end_epoch(self, logs: dict) -> None:
         """Goes on to the next epoch, once all callbacks know that this one is over, with `logs`."""
         stopped = self._driver.agree_to_stop()
-        self.course.move(epoch=self.progress.epoch + 1, step=0, counted=0, trained=False, stopped=stopped)
+        self.course.move(epoch=self.progress.epoch + 1, step=0, counted=0, begun=False, trained=False, stopped=stopped)
         self.course.logs = logs
         self.pauses.epoch_is_over()
 
@@ -70,16 +82,14 @@ class Training:
         """What a checkpoint holds, as it is now, on the chief. Every worker calls it at the same step."""
         if self._record is not None:
             self._record.flush()
-        return take_training(
-            self.model, self.share, self.progress, self.course.logs, self._callbacks.callbacks, self._identity
-        )
+        return take_training(self.model, self.share, self.progress, self.course.logs, self.callbacks, self._identity)
 
     def put(self, directory) -> None:
         """Puts the checkpoint in `directory` back, and the training where it was. Every worker calls it.
 
         Raises: CheckpointError if it does not fit the model or, inside of an epoch, the data.
         """
-        progress, logs = put_training(self.model, self.share, directory, self._callbacks.callbacks, self._identity)
+        progress, logs = put_training(self.model, self.share, directory, self.callbacks, self._identity)
         self.course.progress, self.course.logs = progress, logs
 
     def go_back(self, directory) -> Progress:

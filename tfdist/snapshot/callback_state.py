@@ -4,7 +4,7 @@ import collections
 import logging
 from typing import Any
 
-from tfdist.compat.callbacks import state_names
+from tfdist.compat.callbacks import restored, state_names
 from tfdist.errors import CheckpointError
 from tfdist.snapshot import tree as trees
 
@@ -64,7 +64,7 @@ def _has_state(callback) -> bool:
 
 def _state_of(name: str, callback):
     if _offers_state(callback):
-        text, arrays = _encoded(name, callback.get_state())
+        text, arrays = _encoded(name, _asked(name, callback))
         return trees.decode(text, lambda array: arrays[array].copy())
     names = state_names(callback)
     if not names:
@@ -72,6 +72,13 @@ def _state_of(name: str, callback):
     state = {attribute: getattr(callback, attribute) for attribute in names if hasattr(callback, attribute)}
     text, arrays = _encoded(name, state)
     return trees.decode(text, arrays.__getitem__)  # Keras does not change its arrays, which may be all weights
+
+
+def _asked(name: str, callback):
+    try:
+        return callback.get_state()
+    except Exception as error:
+        raise CheckpointError(f"The callback {name} cannot be saved: its get_state raises {error!r}.") from error
 
 
 def _encoded(name: str, state):
@@ -88,3 +95,4 @@ def _set_state(callback, state) -> None:
     for attribute in state_names(callback):
         if attribute in state:
             setattr(callback, attribute, state[attribute])
+    restored(callback)

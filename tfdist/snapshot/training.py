@@ -40,7 +40,8 @@ def take_training(model, share: Share, progress: Progress, logs: dict, callbacks
         callbacks: those of this worker.
         data: what the place inside an epoch depends on, by name: numbers and texts.
     """
-    workers = take_workers(model, share)
+    states, problem = _states(callbacks) if share.worker == 0 else ({}, "")
+    workers = take_workers(model, share, problem)
     if share.worker != 0:
         return None
     tree = {
@@ -48,10 +49,18 @@ def take_training(model, share: Share, progress: Progress, logs: dict, callbacks
         "logs": logs,
         "data": data,
         "workers": workers,
-        "callbacks": take_callbacks(callbacks),
+        "callbacks": states,
     }
     metrics = {name: float(value) for name, value in logs.items() if isinstance(value, float)}
     return Snapshot(progress, metrics, Files.of(take(model), tree))
+
+
+def _states(callbacks: list) -> tuple[dict, str]:
+    """The callbacks' states, and what is wrong with them, which all workers have to know."""
+    try:
+        return take_callbacks(callbacks), ""
+    except CheckpointError as error:
+        return {}, str(error)
 
 
 def put_training(model, share: Share, directory, callbacks: list, data: dict) -> tuple[Progress, dict]:

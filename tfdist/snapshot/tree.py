@@ -19,7 +19,7 @@ def encode(tree) -> tuple[str, dict[str, np.ndarray]]:
 
     Args:
         tree: of dict, list, tuple, str, bytes, int, float (NaN and infinities too), bool, None, NumPy arrays and
-            NumPy scalars. Types are kept, those of keys too.
+            NumPy scalars. Types are kept, those of keys too; tensors and variables become arrays.
 
     Raises: CheckpointError, with the place in the tree, for anything else: it is never pickled.
     """
@@ -33,6 +33,8 @@ def decode(text: str, read: Callable[[str], np.ndarray]) -> Any:
 
 
 def _encoded(value, place: str, arrays: dict):
+    if hasattr(value, "__array__") and not isinstance(value, np.ndarray | np.generic):
+        value = np.asarray(value)  # a tensor or a variable, which logs may hold
     if isinstance(value, np.ndarray | np.generic) and value.dtype.kind in _KINDS and not value.dtype.fields:
         name = str(len(arrays))
         arrays[name] = np.asarray(value)

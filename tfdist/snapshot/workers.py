@@ -7,16 +7,24 @@ import numpy as np
 import tensorflow as tf
 
 from tfdist.batching import Share
+from tfdist.errors import CheckpointError
 from tfdist.snapshot import tree as trees
 from tfdist.snapshot.metrics import put_metrics, take_metrics
 from tfdist.snapshot.rng import put_rng, take_rng
 from tfdist.step.agree import gather_bytes
 
 
-def take_workers(model, share: Share) -> list[dict]:
-    """That of all workers, by rank. Every worker calls it."""
-    own = {"metrics": take_metrics(model), "rng": take_rng()}
-    return [_unpacked(data) for data in gather_bytes(model.distribute_strategy, share, _packed(own))]
+def take_workers(model, share: Share, problem: str) -> list[dict]:
+    """That of all workers, by rank. Every worker calls it.
+
+    Raises: CheckpointError, on all workers, if one of them has a `problem`.
+    """
+    own = {"metrics": take_metrics(model), "rng": take_rng(), "problem": problem}
+    workers = [_unpacked(data) for data in gather_bytes(model.distribute_strategy, share, _packed(own))]
+    for worker in workers:
+        if worker["problem"]:
+            raise CheckpointError(worker["problem"])
+    return workers
 
 
 def put_workers(model, share: Share, workers: list[dict], *, with_metrics: bool) -> None:

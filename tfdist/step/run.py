@@ -43,6 +43,7 @@ class Runner(NamedTuple):
         gather: `values -> [workers, k]`: the int64 [k] of each worker.
         reset: `() -> None`: sets the model's metrics to their start.
         has_logs: whether the step returns logs of its own, so that steps run one by one.
+        trace_one: `() -> None`: traces `one`, if it is to be traced at all, and runs nothing.
     """
 
     many: Callable
@@ -50,6 +51,7 @@ class Runner(NamedTuple):
     gather: Callable
     reset: Callable
     has_logs: bool
+    trace_one: Callable
 
 
 def make_runner(model, share: Share, replica_step, batch_spec, *, has_logs: bool, records: bool) -> Runner:
@@ -98,10 +100,15 @@ def make_runner(model, share: Share, replica_step, batch_spec, *, has_logs: bool
         strategy.run(_reset_metrics, args=(model,))
 
     count = tf.TensorSpec((), tf.int64)
+    traced_one = _traced(model, one, (Rows(count, count), batch_spec))
+    trace_one = getattr(traced_one, "get_concrete_function", _nothing)
     return Runner(
-        _traced(model, many), _traced(model, one, (Rows(count, count), batch_spec)), _traced(model, gather_values),
-        _traced(model, reset), has_logs,
-    )  # fmt: skip
+        _traced(model, many), traced_one, _traced(model, gather_values), _traced(model, reset), has_logs, trace_one
+    )
+
+
+def _nothing() -> None:
+    """What there is to trace of a function that is not."""
 
 
 def _growing() -> tf.TensorArray:
