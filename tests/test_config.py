@@ -109,7 +109,7 @@ def test_later_override_wins_and_goes_into_a_named_setting(config):
         ("checkpoint.best_metric=", "checkpoint.best_metric='': it is the name of a metric"),
         ("checkpoint.best_mode=least", "checkpoint.best_mode='least': It is one of min, max."),
         ("checkpoint.max_failed_saves=0", "checkpoint.max_failed_saves=0: it is a whole number of saves, 1 or more."),
-        ("checkpoint.grace=0", "checkpoint.grace=0: it is a number of seconds above 0."),
+        ("checkpoint.grace=0", "checkpoint.grace=0: it is a number of seconds above 0, at most a day."),
         ("checkpoint.watchers=azure", "checkpoint.watchers: 'azure' is no watcher; they are"),
         ("checkpoint.evaluator_timeout=none", "checkpoint.evaluator_timeout=None: it is a number of seconds above 0."),
         ("startup_timeout=0", "startup_timeout=0: it is a number of seconds above 0."),

@@ -229,4 +229,4 @@ def test_sigterm_ends_an_evaluator_that_waits(tmp_path):
     finally:
         process.kill()
     assert code == 75, error
-    assert "SIGTERM: no training runs, so the process ends at once" in error
+    assert "SIGTERM: there is nothing to save, so the process ends at once" in error

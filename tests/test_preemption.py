@@ -268,7 +268,7 @@ def test_process_leaves_at_once_where_nothing_is_to_be_saved(signum):
     process.send_signal(signum)
     code, output = end_of(process)
     assert code == PREEMPTED
-    assert f"{signum.name}: no training runs" in output
+    assert f"{signum.name}: there is nothing to save" in output
 
 
 def test_listener_inside_of_the_door_hears_in_its_place():

@@ -38,4 +38,4 @@ def test_process_leaves_at_once_beside_tensorflows_server():
     with pytest.raises(ClusterFailure) as caught:
         run_cluster(leave_at_start)
     assert set(caught.value.exit_codes) <= {75, 69} and 75 in caught.value.exit_codes
-    assert "SIGTERM: no training runs" in "".join(caught.value.outputs)
+    assert "SIGTERM: there is nothing to save" in "".join(caught.value.outputs)

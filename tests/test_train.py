@@ -151,6 +151,27 @@ def test_a_full_disk_ends_no_training_for_an_event(tmp_path, caplog):
     assert [line["event"] for line in read_lines(tmp_path / "events.jsonl")] == ["start", "stop"]
 
 
+@pytest.mark.parametrize(
+    ("events", "ended"),
+    [
+        ([], False), (["start"], False), (["start", "stop"], True), (["start", "stop", "start"], False),
+        (["start", "stop", "start", "refused"], True), (["start", "stop", "refused"], True),
+        (["start", "start", "refused"], False), (["start", "stop", "start", "start", "refused"], False),
+    ],
+)  # fmt: skip
+def test_a_run_that_was_refused_does_not_undo_an_end(tmp_path, events, ended):
+    workdir = Workdir(str(tmp_path), writes=True)
+    for event in events:
+        workdir.write_event(event)
+    assert workdir.has_ended() is ended
+
+
+@pytest.mark.parametrize("content", ["{", "[1]", ""])
+def test_settings_that_cannot_be_read_are_none(tmp_path, content):
+    (tmp_path / "config.json").write_text(content)
+    assert Workdir(str(tmp_path), writes=True).read_json("config.json") == {}
+
+
 def test_workdir_of_other_workers_stays_untouched(tmp_path):
     workdir = Workdir(str(tmp_path / "none"), writes=False)
     workdir.write_json("config.json", {})
@@ -320,7 +341,7 @@ def test_a_signal_before_the_training_ends_the_process_at_once(tmp_path):
     environ = {"PYTHONPATH": str(tmp_path)}
     code, _, error = finish([start([f"--config={config}", f"--workdir={tmp_path}"], environ=environ)])[0]
     assert code == 75, error
-    assert "SIGTERM: no training runs, so the process ends at once, with code 75." in error
+    assert "SIGTERM: there is nothing to save, so the process ends at once, with code 75." in error
 
 
 def wait_for(path, process, seconds=240):

@@ -9,7 +9,7 @@ import dataclasses
 import re
 from collections.abc import Mapping
 
-from tfdist.checkpoint.interval import read_interval
+from tfdist.checkpoint.interval import read_interval, read_seconds
 from tfdist.checkpoint.retention import Retention
 from tfdist.durations import Duration
 from tfdist.errors import ConfigError
@@ -138,12 +138,15 @@ class CheckpointSettings:
     best_metric: str = setting('it is the name of a metric, for example "val_loss".', bool, "val_loss")
     best_mode: str = choice(("min", "max"), "min")
     max_failed_saves: int = setting("it is a whole number of saves, 1 or more.", lambda v: v > 0, 3)
-    grace: float = setting("it is a number of seconds above 0.", lambda v: 0 < v < float("inf"), 30.0)
+    grace: float = setting("it is a number of seconds above 0, at most a day.", lambda v: 0 < v <= 86400, 30.0)
     watchers: tuple[str, ...] = ()
     evaluator_timeout: float = setting("it is a number of seconds above 0.", lambda v: 0 < v < float("inf"), 21600.0)
 
     def __post_init__(self):
         check_fields(self, "checkpoint.")
+        if self.mean_time_between_failures is not None:
+            with _named("checkpoint.mean_time_between_failures="):
+                read_seconds(self.mean_time_between_failures)
         if self.saves:
             with _named("checkpoint.every="):
                 read_interval(self.every, self.mean_time_between_failures)

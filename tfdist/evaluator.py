@@ -42,12 +42,22 @@ def run(experiment: Experiment, cluster: Cluster, training: Workdir, own: Workdi
         results = Results(own, writer, settings.best_metric, settings.best_mode)
         follow(
             training,
-            load=lambda directory: model.load_weights(os.path.join(directory, WEIGHTS)),
+            load=lambda directory: _load(model, os.path.join(directory, WEIGHTS)),
             evaluate=lambda step: results.add(step, evaluate(model, held_out, batch_size=size, verbose=0), model),
             done=results.steps,
             timeout=settings.evaluator_timeout,
         )
     print(f"The training has ended. {results}\nResults in {own.path}")
+
+
+def _load(model, weights):
+    try:
+        model.load_weights(weights)
+    except ValueError as error:
+        raise ConfigError(
+            f"{weights} is of another model than the settings describe: {str(error).splitlines()[0]} Start the "
+            "evaluator with the settings of the training."
+        ) from error
 
 
 def _prepare(experiment, cluster):
@@ -139,7 +149,7 @@ class Results:
         self._own, self._writer = own, writer
         self._metric, self._mode = metric.removeprefix("val_"), mode
         self.steps: set[int] = {line["step"] for line in read_lines(own.file("metrics.jsonl"))}
-        best = own.read_json("best.json") or {}
+        best = own.read_json("best.json")
         self._best = best if (best.get("metric"), best.get("mode")) == (self._metric, mode) else {}
 
     def add(self, step: int, logs: dict, model) -> None:

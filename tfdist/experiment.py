@@ -39,7 +39,7 @@ def run(experiment: Experiment, cluster: Cluster, workdir: Workdir, strategy_kin
     say = print if cluster.is_chief else _say_nothing
     started = time.monotonic()
     strategy = make_strategy(strategy_kind, cluster, startup_timeout=experiment.startup_timeout)
-    _note_settings(experiment, workdir)
+    _tell_changes(experiment, workdir)
     workdir.write_event("start", workers=cluster.num_workers, replicas=strategy.num_replicas_in_sync)
     task = prepare_task(experiment)
     train_data, held_out = read_data(task.train_data(experiment.seed)), read_data(task.eval_data())
@@ -88,13 +88,10 @@ def _say_nothing(line):
     """What the other workers do with the lines that the chief prints."""
 
 
-def _note_settings(experiment, workdir):
-    """Writes `config.json`, after the run that may have been the last one is known to be over: the workers have met."""
-    if not workdir.writes:
-        return
+def _tell_changes(experiment, workdir):
+    """Says in what the settings differ from those that were trained with before in this workdir."""
     before, now = workdir.read_json("config.json"), json.loads(json.dumps(to_dict(experiment)))
-    workdir.write_json("config.json", now)
-    if before and (changes := changed_settings(before, now)):
+    if workdir.writes and before and (changes := changed_settings(before, now)):
         _log.warning("In %s the run before had other settings; now %s.", workdir.path, ", ".join(changes))
 
 
@@ -171,6 +168,12 @@ def _train(model, experiment, data, held_out, workdir):
             examples=data.examples,
             every_steps=experiment.log_every_steps or None,
         )
+
+        def begin(epoch, _):
+            if not begun:  # what is refused never gets here, and is not noted
+                workdir.write_json("config.json", to_dict(experiment))
+            begun.append(epoch)
+
         fit(
             model,
             data,
@@ -178,7 +181,7 @@ def _train(model, experiment, data, held_out, workdir):
             epochs=experiment.epochs,
             steps_per_epoch=experiment.steps_per_epoch or None,
             callbacks=[
-                keras.callbacks.LambdaCallback(on_epoch_begin=lambda epoch, logs: begun.append(epoch)),
+                keras.callbacks.LambdaCallback(on_epoch_begin=begin),
                 metrics,
                 *_backup(experiment.checkpoint, workdir, writer),
             ],

@@ -18,7 +18,7 @@ from absl import app, flags
 from tfdist.cluster.kinds import check_kind
 from tfdist.config_file import read_experiment
 from tfdist.environments import read_cluster
-from tfdist.errors import ConfigError, Preempted, TfdistError
+from tfdist.errors import ConfigError, Preempted, TfdistError, UserError
 from tfdist.preemption import leaving_when_told
 from tfdist.task import find_task
 from tfdist.workdir import Workdir
@@ -104,6 +104,9 @@ def _run_experiment(experiment, cluster, workdir):
 
     try:
         run(experiment, cluster, workdir, _STRATEGY.value)
+    except UserError as error:
+        workdir.write_event("refused", error=str(error))
+        raise
     except (AbortedError, UnavailableError) as error:
         if cluster.num_workers == 1:
             raise

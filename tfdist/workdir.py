@@ -54,17 +54,28 @@ class Workdir:
                 _log.error("%s: %s. It does not get this line: %s", self.file("events.jsonl"), error.strerror, line)
 
     def read_json(self, name: str):
-        """What the file `name` holds; None if there is none."""
+        """The dict in the file `name`; empty if there is none, or none that can be read, which is logged."""
         try:
             with open(self.file(name), encoding="utf-8") as file:
-                return json.load(file)
+                found = json.load(file)
         except FileNotFoundError:
-            return None
+            return {}
+        except (OSError, ValueError) as error:
+            _log.warning("%s cannot be read: %s.", self.file(name), error)
+            return {}
+        return found if isinstance(found, dict) else {}
 
     def has_ended(self) -> bool:
-        """Whether the last run came to its end, as far as is known here."""
-        events = [line["event"] for line in read_lines(self.file("events.jsonl"))]
-        return [event for event in events if event in ("start", "stop")][-1:] == ["stop"]
+        """Whether the training came to its end, as far as is known here; a run that was refused changes nothing."""
+        ended = before = False
+        for line in read_lines(self.file("events.jsonl")):
+            if line["event"] == "start":
+                before, ended = ended, False
+            elif line["event"] == "stop":
+                ended = before = True
+            elif line["event"] == "refused":
+                ended = before
+        return ended
 
     def sizes(self) -> list[int]:
         """Of the files that grow while a run does, in bytes; a file that is not there has none."""

@@ -18,4 +18,4 @@ def leaving_when_told() -> Signals:
 
 def _leave(signum):
     name = signal.Signals(signum).name
-    end_process(PREEMPTED, f"{name}: no training runs, so the process ends at once, with code {PREEMPTED}.")
+    end_process(PREEMPTED, f"{name}: there is nothing to save, so the process ends at once, with code {PREEMPTED}.")

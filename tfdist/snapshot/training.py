@@ -110,7 +110,11 @@ def _check_data(progress: Progress, then: dict, now: dict) -> None:
             f"The checkpoint was saved at {progress}, and the data is not the same: {listed}. Go on with what it was "
             "saved with, until the epoch is over, or name another folder to start anew."
         )
-    _log.warning("The training goes on with other data than before: %s.", listed)
+    _log.warning(
+        "The training goes on with other data than before: %s. A learning-rate schedule goes by optimizer steps, and "
+        "is where so many steps bring it.",
+        listed,
+    )
 
 
 def _check_agreement(model, share: Share) -> None:
