@@ -8,8 +8,10 @@ from typing import Any
 import keras
 
 from tfdist.callbacks.keeper import Keeper
+from tfdist.callbacks.plain import PlainTraining
 from tfdist.checkpoint import Checkpoints, EveryEpochs, EverySteps, Retention, read_interval
-from tfdist.errors import ConfigError, Preempted
+from tfdist.compat.running_fit import close_stacks
+from tfdist.errors import ConfigError, Preempted, UnsupportedError
 from tfdist.preemption import Listener
 from tfdist.progress import Pause, Progress
 from tfdist.step.agree import gather_bytes
@@ -29,6 +31,11 @@ class BackupAndRestore(keras.callbacks.Callback):
     It listens for preemption too: after SIGTERM, SIGUSR1 or SIGINT, or a word from a watcher, on any worker all of them
     save after the same step and raise `tfdist.Preempted`, which ends the process with code 75.
 
+    In plain `keras.Model.fit`, on one device and under MirroredStrategy, it saves between epochs, or with
+    `skip_batches` inside them too. There the order of the data is not known, but only that a `shuffle` counts its
+    iterations: the resume is exact if the data has the same order in each run (seeded shuffles; for those of arrays
+    `keras.utils.set_random_seed`). A preempted epoch begins anew without `skip_batches`.
+
     Args:
         backup_dir: A folder for the checkpoints of this training alone, a path or a URL of `tf.io.gfile`. Only the
             chief has to see it.
@@ -41,10 +48,13 @@ class BackupAndRestore(keras.callbacks.Callback):
         max_failed_saves: How many saves in a row may fail, on a full disk say, before the training ends.
         grace: Seconds from the notice of a preemption until the process has to be gone; None: do not listen.
         watchers: Other things to look at for a notice, see `tfdist.preemption`.
+        skip_batches: In Keras's own `fit`, save inside an epoch too, and go on there by reading the batches before
+            again without training on them, which takes the time that they take to read.
         tell: `(event, **values)`, called on the chief: "restore" (step, seconds), "save" (step, seconds, and those that
             the training was blocked), "preemption" (step, reason), "rollback" (step, and that of the checkpoint).
 
-    Raises, at the start of `fit` or at a save, on all workers: CheckpointError.
+    Raises, at the start of `fit` or at a save, on all workers: CheckpointError; in Keras's own `fit` also
+        UnsupportedError, for a `save_freq` inside an epoch without `skip_batches`, and on several workers.
     """
 
     def __init__(
@@ -59,19 +69,22 @@ class BackupAndRestore(keras.callbacks.Callback):
         max_failed_saves: int = 3,
         grace: float | None = 30.0,
         watchers: Sequence = (),
+        skip_batches: bool = False,
         tell: Callable[..., None] | None = None,
     ):
         super().__init__()
         if not backup_dir:
             raise ConfigError(f"backup_dir={backup_dir!r}: checkpoints need a folder of their own. Name one.")
-        self._interval = _interval(save_freq, mean_time_between_failures)
+        self._interval, self._save_freq = _interval(save_freq, mean_time_between_failures), save_freq
         self._delete, self._grace, self._watchers = delete_checkpoint, grace, watchers
+        self._skips = skip_batches
         self._tell = tell or _tell_nobody
         checkpoints = Checkpoints(backup_dir, retention or Retention(keep_last=1 + bool(double_checkpoint)))
         self._keeper = Keeper(checkpoints, max_failed_saves, self._tell)
         self._listener: Listener | None = None
         self._training: Any = None
         self._saved_step, self._saved_at = -1, 0.0
+        close_stacks()
 
     @property
     def every_steps(self) -> int | None:
@@ -81,6 +94,12 @@ class BackupAndRestore(keras.callbacks.Callback):
     def set_training(self, training) -> None:
         """Takes the training whose pauses this callback takes part in."""
         self._training = training
+        training.stack.callback(self._forget_training)
+
+    def on_train_begin(self, logs=None):
+        if self._training is None:
+            self._check_plain()
+            self.set_training(PlainTraining(self, self.model, skip_batches=self._skips))
 
     def on_start(self) -> None:
         """Begins to listen, and puts the newest checkpoint back if there is one."""
@@ -99,7 +118,8 @@ class BackupAndRestore(keras.callbacks.Callback):
         """Saves; to leave, it waits for the commit. Raises: Preempted."""
         if pause is Pause.GO_BACK:
             return
-        self._save()
+        if self._training.is_saveable:
+            self._save()
         if pause is Pause.LEAVE:
             self._leave()
 
@@ -133,6 +153,18 @@ class BackupAndRestore(keras.callbacks.Callback):
         if self._delete and self._training.share.worker == 0:
             self._keeper.remove()
 
+    def _check_plain(self) -> None:
+        """Refuses what Keras's own `fit` cannot do. Raises: UnsupportedError."""
+        if not self._skips and not isinstance(self._interval, EveryEpochs):
+            raise UnsupportedError(
+                f"save_freq={self._save_freq!r} in Keras's own fit: a checkpoint inside an epoch is of use only if the "
+                "batches before can be skipped, and its data can only be read again from the start. Save at each "
+                '"epoch", allow that with skip_batches=True, or call tfdist.fit, which finds the place at once.'
+            )
+
+    def _forget_training(self) -> None:
+        self._training = self._listener = None
+
     def _is_due(self) -> bool:
         """Whether to save at this step: the chief's word, for clocks differ."""
         step = self._training.progress.total
@@ -154,7 +186,10 @@ class BackupAndRestore(keras.callbacks.Callback):
         self._keeper.settle(self._training)
         if self._training.share.worker == 0:
             self._tell("preemption", step=step, reason=reason)
-        message = f"Preempted ({reason}) after step {step}, which is saved. Run the whole job again to go on."
+        stands = "which is saved"
+        if self._saved_step != step:
+            stands = f"in an epoch that begins anew, after step {self._saved_step}"
+        message = f"Preempted ({reason}) after step {step}, {stands}. Run the whole job again to go on."
         _log.warning(message)
         raise Preempted(message)
 
