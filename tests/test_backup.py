@@ -377,3 +377,29 @@ def test_events(tmp_path):
 def test_bad_arguments(given, message):
     with pytest.raises(tfdist.ConfigError, match=f"(?i){message}"):
         BackupAndRestore("folder" if given != "" else "", given)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"max_failed_saves": "3"}, "an integer of 1 or above"), ({"grace": "30"}, "seconds above 0"),
+        ({"grace": 0}, "seconds above 0"), ({"retention": 3}, "Retention"), ({"tell": 3}, "function"),
+        ({"watchers": "azure"}, "gce"), ({"save_freq": True}, "save_freq=True"),
+    ],
+)  # fmt: skip
+def test_arguments_of_the_wrong_kind(arguments, message):
+    with pytest.raises(tfdist.ConfigError, match=message):
+        BackupAndRestore("folder", **arguments)
+
+
+def test_two_of_them_are_refused(tmp_path):
+    callbacks = [BackupAndRestore(tmp_path / "one"), BackupAndRestore(tmp_path / "two")]
+    with pytest.raises(tfdist.UserError, match="Two BackupAndRestore"):
+        tfdist.fit(make_model(), X, Y, callbacks=callbacks, verbose=0)
+
+
+def test_that_nothing_is_left_to_train_is_said(tmp_path, caplog):
+    for _ in range(2):
+        backup = BackupAndRestore(tmp_path, delete_checkpoint=False)
+        tfdist.fit(make_model(), X, Y, BATCH, callbacks=[backup], verbose=0)
+    assert "after 1 epoch(s): nothing is left to train" in caplog.text

@@ -1,6 +1,7 @@
 """Saves a training so that it loses nothing and repeats nothing when it is interrupted."""
 
 import logging
+import numbers
 import time
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -11,8 +12,8 @@ from tfdist.callbacks.keeper import Keeper
 from tfdist.callbacks.plain import PlainTraining
 from tfdist.checkpoint import Checkpoints, EveryEpochs, EverySteps, Retention, read_interval
 from tfdist.compat.running_fit import close_stacks
-from tfdist.errors import ConfigError, Preempted, UnsupportedError
-from tfdist.preemption import Listener
+from tfdist.errors import ConfigError, Preempted, UnsupportedError, UserError
+from tfdist.preemption import Listener, read_watcher
 from tfdist.progress import Pause, Progress
 from tfdist.step.agree import gather_bytes
 
@@ -47,7 +48,7 @@ class BackupAndRestore(keras.callbacks.Callback):
         mean_time_between_failures: Of the whole job, for "auto": a text such as "6 hours".
         max_failed_saves: How many saves in a row may fail, on a full disk say, before the training ends.
         grace: Seconds from the notice of a preemption until the process has to be gone; None: do not listen.
-        watchers: Other things to look at for a notice, see `tfdist.preemption`.
+        watchers: Other things to look at for a notice: "gce", "aws", "file:PATH", or any of `tfdist.preemption`.
         skip_batches: In Keras's own `fit`, save inside an epoch too, and go on there by reading the batches before
             again without training on them, which takes the time that they take to read.
         tell: `(event, **values)`, called on the chief: "restore" (step, seconds), "save" (step, seconds, and those that
@@ -68,22 +69,23 @@ class BackupAndRestore(keras.callbacks.Callback):
         mean_time_between_failures=None,
         max_failed_saves: int = 3,
         grace: float | None = 30.0,
-        watchers: Sequence = (),
+        watchers: Sequence | str = (),
         skip_batches: bool = False,
         tell: Callable[..., None] | None = None,
     ):
         super().__init__()
         if not backup_dir:
             raise ConfigError(f"backup_dir={backup_dir!r}: checkpoints need a folder of their own. Name one.")
+        _check(max_failed_saves, grace, retention, tell)
         self._interval, self._save_freq = _interval(save_freq, mean_time_between_failures), save_freq
-        self._delete, self._grace, self._watchers = delete_checkpoint, grace, watchers
+        self._delete, self._grace, self._watchers = delete_checkpoint, grace, _watchers(watchers)
         self._skips = skip_batches
         self._tell = tell or _tell_nobody
         checkpoints = Checkpoints(backup_dir, retention or Retention(keep_last=1 + bool(double_checkpoint)))
         self._keeper = Keeper(checkpoints, max_failed_saves, self._tell)
         self._listener: Listener | None = None
         self._training: Any = None
-        self._saved_step, self._saved_at = -1, 0.0
+        self._saved, self._saved_at = Progress(), 0.0
         close_stacks()
 
     @property
@@ -103,10 +105,14 @@ class BackupAndRestore(keras.callbacks.Callback):
 
     def on_start(self) -> None:
         """Begins to listen, and puts the newest checkpoint back if there is one."""
+        if sum(isinstance(callback, BackupAndRestore) for callback in self._training.callbacks) > 1:
+            raise UserError("Two BackupAndRestore in one training: it can go on from one place only. Leave one out.")
         if self._grace is not None:
             self._listener = self._training.stack.enter_context(Listener(self._watchers, self._grace))
         self._keeper.restore(self._training)
         self._note_save()
+        if self._has_ended and self._training.share.worker == 0:
+            _log.warning("This training had ended, %s: nothing is left to train.", self._training.progress)
 
     def wish(self) -> Pause | None:
         """To leave, on the worker that has a notice; to save, on the chief."""
@@ -118,7 +124,7 @@ class BackupAndRestore(keras.callbacks.Callback):
         """Saves; to leave, it waits for the commit. Raises: Preempted."""
         if pause is Pause.GO_BACK:
             return
-        if self._training.is_saveable:
+        if self._training.is_saveable and self._training.progress != self._saved:
             self._save()
         if pause is Pause.LEAVE:
             self._leave()
@@ -139,10 +145,9 @@ class BackupAndRestore(keras.callbacks.Callback):
 
     def on_epoch_over(self) -> None:
         """Saves if it is time, or if this was the last epoch and its end stays."""
-        progress = self._training.progress
-        ended = progress.stopped or progress.epoch >= self.params["epochs"]
-        by_epochs = isinstance(self._interval, EveryEpochs) and progress.epoch % self._interval.epochs == 0
-        if by_epochs or (ended and not self._delete):
+        epoch = self._training.progress.epoch
+        by_epochs = isinstance(self._interval, EveryEpochs) and epoch % self._interval.epochs == 0
+        if by_epochs or (self._has_ended and not self._delete):
             self._save()
 
     def on_train_batch_end(self, batch, logs=None):
@@ -150,6 +155,8 @@ class BackupAndRestore(keras.callbacks.Callback):
 
     def on_train_end(self, logs=None):
         self._keeper.settle(self._training)
+        if self._listener is not None and self._listener.notice is not None:
+            _log.warning("The training had come to its end by then. What follows it goes on, and is not saved.")
         if self._delete and self._training.share.worker == 0:
             self._keeper.remove()
 
@@ -165,10 +172,15 @@ class BackupAndRestore(keras.callbacks.Callback):
     def _forget_training(self) -> None:
         self._training = self._listener = None
 
+    @property
+    def _has_ended(self) -> bool:
+        """Whether no epoch is left."""
+        return self._training.progress.stopped or self._training.progress.epoch >= self.params["epochs"]
+
     def _is_due(self) -> bool:
         """Whether to save at this step: the chief's word, for clocks differ."""
         step = self._training.progress.total
-        if self._interval is None or step == self._saved_step:
+        if self._interval is None or step == self._saved.total:
             return False
         # What goes by the clock does not wait for the save before.
         waits = self._keeper.is_busy and not isinstance(self._interval, EverySteps)
@@ -179,7 +191,7 @@ class BackupAndRestore(keras.callbacks.Callback):
         self._note_save()
 
     def _note_save(self) -> None:
-        self._saved_step, self._saved_at = self._training.progress.total, time.monotonic()
+        self._saved, self._saved_at = self._training.progress, time.monotonic()
 
     def _leave(self) -> None:
         step, reason = self._training.progress.total, self._reasons()
@@ -187,8 +199,8 @@ class BackupAndRestore(keras.callbacks.Callback):
         if self._training.share.worker == 0:
             self._tell("preemption", step=step, reason=reason)
         stands = "which is saved"
-        if self._saved_step != step:
-            stands = f"in an epoch that begins anew, after step {self._saved_step}"
+        if self._saved.total != step:
+            stands = f"in an epoch that begins anew, after step {self._saved.total}"
         message = f"Preempted ({reason}) after step {step}, {stands}. Run the whole job again to go on."
         _log.warning(message)
         raise Preempted(message)
@@ -201,15 +213,36 @@ class BackupAndRestore(keras.callbacks.Callback):
         return ", ".join(f"worker {worker}: {reason.decode()}" for worker, reason in enumerate(reasons) if reason)
 
 
+def _check(max_failed_saves, grace, retention, tell) -> None:
+    """Raises ConfigError for an argument of the wrong kind, which a save would only show later."""
+    if not isinstance(max_failed_saves, int) or max_failed_saves < 1:
+        raise ConfigError(f"max_failed_saves={max_failed_saves!r}: it counts saves, an integer of 1 or above.")
+    if grace is not None and (not isinstance(grace, int | float) or not grace > 0):
+        raise ConfigError(f"grace={grace!r}: it is a number of seconds above 0, or None to listen for nothing.")
+    if retention is not None and not isinstance(retention, Retention):
+        raise ConfigError(f"retention={retention!r}: give tfdist.checkpoint.Retention(keep_last=3), for example.")
+    if tell is not None and not callable(tell):
+        raise ConfigError(f"tell={tell!r}: it is called with what happens, so give a function.")
+
+
+def _watchers(given) -> list:
+    """Watchers, by their names or as they are."""
+    given = [given] if isinstance(given, str) or hasattr(given, "look") else given
+    return [read_watcher(watcher) if isinstance(watcher, str) else watcher for watcher in given]
+
+
 def _interval(save_freq, mtbf):
     """The interval that Keras's or a text's `save_freq` means; None for False."""
     if save_freq is False:
         return None
     if save_freq == "epoch":
         return EveryEpochs(1)
-    if isinstance(save_freq, int) and not isinstance(save_freq, bool) and save_freq > 0:
-        return EverySteps(save_freq)
-    return read_interval(save_freq, mtbf)
+    if not isinstance(save_freq, bool) and isinstance(save_freq, numbers.Integral) and int(save_freq) > 0:
+        return EverySteps(int(save_freq))
+    try:
+        return read_interval(save_freq, mtbf)
+    except ConfigError as error:
+        raise ConfigError(f"save_freq={error}") from None
 
 
 def _tell_nobody(event, **values):
