@@ -1,7 +1,6 @@
 """BackupAndRestore in `tfdist.fit`, in one process: an interrupted training goes on as if nothing had been."""
 
 import json
-import os
 import pathlib
 import shutil
 import signal
@@ -13,6 +12,7 @@ import pytest
 import tensorflow as tf
 
 import tfdist
+from tests.interruptions import Crash, Interrupt, callbacks, check_same, crash, preempt, until_it_has_ended
 from tfdist.callbacks import BackupAndRestore
 from tfdist.ledger import read_report
 
@@ -83,71 +83,20 @@ class Nudge(keras.callbacks.Callback):
         self.model.optimizer.learning_rate.assign(self.model.optimizer.learning_rate * 0.98)
 
 
-class Interrupt(keras.callbacks.Callback):
-    """Interrupts the training after so many steps of it, or evaluations' batches, once."""
-
-    def __init__(self, after, how, when="train"):
-        super().__init__()
-        self.left, self.how, self.when = after, how, when
-
-    def on_train_batch_end(self, batch, logs=None):
-        self.count("train")
-
-    def on_test_batch_end(self, batch, logs=None):
-        self.count("test")
-
-    def count(self, when):
-        self.left -= when == self.when
-        if self.left == 0 and when == self.when:
-            self.how()
-
-
-class Crash(Exception):
-    """The training's process breaks down."""
-
-
-def crash():
-    raise Crash
-
-
-def preempt():
-    os.kill(os.getpid(), signal.SIGTERM)
-    time.sleep(0.3)  # a thread hears it
-
-
 def train(folder, *interruptions, data="arrays", kind=keras.Model, save_freq=4, epochs=EPOCHS, more=list, **arguments):
     """Trains, until it has ended, however often it is interrupted. Returns model and history."""
-    for interruption in [*interruptions, None]:
+
+    def fit(interruption):
         model = make_model(kind)
         given, size = DATA[data]()
         backup = BackupAndRestore(folder, save_freq=save_freq, delete_checkpoint=False)
-        callbacks = [
-            keras.callbacks.ReduceLROnPlateau(patience=1),
-            backup,
-            keras.callbacks.EarlyStopping(patience=5),
-        ]
-        callbacks += [] if interruption is None else [interruption]
-        try:
-            history = tfdist.fit(
-                model, given, epochs=epochs, callbacks=callbacks, validation_data=(X[:9], Y[:9]), verbose=0,
-                **size, **arguments,
-            )  # fmt: skip
-        except (Crash, tfdist.Preempted):
-            assert interruption is not None
-        else:
-            assert interruption is None
-    return model, history
+        history = tfdist.fit(
+            model, given, epochs=epochs, callbacks=callbacks(backup, interruption, *more()),
+            validation_data=(X[:9], Y[:9]), verbose=0, **size, **arguments,
+        )  # fmt: skip
+        return model, history
 
-
-def state_of(model):
-    return [np.asarray(variable.numpy()) for variable in [*model.variables, *model.optimizer.variables]]
-
-
-def check_same(one, other):
-    assert one[1].history == other[1].history
-    assert one[1].epoch == other[1].epoch
-    for mine, theirs in zip(state_of(one[0]), state_of(other[0]), strict=True):
-        np.testing.assert_array_equal(mine, theirs)
+    return until_it_has_ended(fit, interruptions)
 
 
 def steps(folder):

@@ -1,9 +1,7 @@
 """BackupAndRestore in Keras's own `fit`: an interrupted training goes on as if nothing had been."""
 
 import logging
-import os
 import signal
-import time
 
 import keras
 import numpy as np
@@ -12,6 +10,7 @@ import tensorflow as tf
 
 import tfdist
 from tests import strategies
+from tests.interruptions import Crash, Interrupt, callbacks, check_same, crash, preempt, until_it_has_ended
 from tfdist.callbacks import BackupAndRestore, RollbackOnSpike
 from tfdist.testing import run_cluster
 
@@ -87,73 +86,19 @@ def make_unbuilt():
     return model
 
 
-class Interrupt(keras.callbacks.Callback):
-    """Interrupts the training after so many calls of it, or evaluations' batches, once."""
-
-    def __init__(self, after, how, when="train"):
-        super().__init__()
-        self.left, self.how, self.when = after, how, when
-
-    def on_train_batch_end(self, batch, logs=None):
-        self.count("train")
-
-    def on_test_batch_end(self, batch, logs=None):
-        self.count("test")
-
-    def on_epoch_end(self, epoch, logs=None):
-        self.count("epoch")
-
-    def count(self, when):
-        self.left -= when == self.when
-        if self.left == 0 and when == self.when:
-            self.how()
-
-
-class Crash(Exception):
-    """The training's process breaks down."""
-
-
-def crash():
-    raise Crash
-
-
-def preempt():
-    os.kill(os.getpid(), signal.SIGTERM)
-    time.sleep(0.3)  # a thread hears it
-
-
 def train(folder, *interruptions, data="arrays", make=make_model, save_freq="epoch", epochs=EPOCHS, **arguments):
     """Trains, until it has ended, however often it is interrupted. Returns model and history."""
-    for interruption in [*interruptions, None]:
+
+    def fit(interruption):
         model = make()
         backup = BackupAndRestore(folder, save_freq=save_freq, delete_checkpoint=False, **arguments)
-        callbacks = [
-            keras.callbacks.ReduceLROnPlateau(patience=1),
-            backup,
-            keras.callbacks.EarlyStopping(patience=5),
-        ]
-        callbacks += [] if interruption is None else [interruption]
-        try:
-            history = model.fit(
-                **({"epochs": epochs} | DATA[data]()), callbacks=callbacks, validation_data=(X[:16], Y[:16]),
-                validation_batch_size=BATCH, verbose=0,
-            )  # fmt: skip
-        except (Crash, tfdist.Preempted):
-            assert interruption is not None
-        else:
-            assert interruption is None
-    return model, history
+        history = model.fit(
+            **({"epochs": epochs} | DATA[data]()), callbacks=callbacks(backup, interruption),
+            validation_data=(X[:16], Y[:16]), validation_batch_size=BATCH, verbose=0,
+        )  # fmt: skip
+        return model, history
 
-
-def state_of(model):
-    return [np.asarray(variable.numpy()) for variable in [*model.variables, *model.optimizer.variables]]
-
-
-def check_same(one, other):
-    assert one[1].history == other[1].history
-    assert one[1].epoch == other[1].epoch
-    for mine, theirs in zip(state_of(one[0]), state_of(other[0]), strict=True):
-        np.testing.assert_array_equal(mine, theirs)
+    return until_it_has_ended(fit, interruptions)
 
 
 @pytest.fixture(scope="module")

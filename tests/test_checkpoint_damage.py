@@ -4,7 +4,6 @@ import contextlib
 import functools
 import os
 import pathlib
-import resource
 import shutil
 import signal
 import subprocess
@@ -16,6 +15,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.full_disk import full_disk
 from tfdist.checkpoint import MANIFEST, Checkpoints, Manifest, Retention, Saver
 from tfdist.checkpoint.manifest import DamageError
 from tfdist.errors import CheckpointError
@@ -246,21 +246,11 @@ def test_killed_while_it_writes(three, tmp_path):
     assert sorted(os.listdir(folder)) == ["step-00000002", "step-00000003", "step-00000004"]
 
 
-@contextlib.contextmanager
-def files_of_at_most(size):
-    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (size, limits[1]))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
-
-
 def test_a_full_disk_harms_nothing_and_is_survived(three, tmp_path, caplog):
     folder = tmp_path / "checkpoints"
     shutil.copytree(three, folder)
     checkpoints, saver = Checkpoints(folder), Saver(max_failed_saves=2)
-    with files_of_at_most(100_000):
+    with full_disk(100_000):
         saver.save(lambda: save(checkpoints, 4, "4" * 10_000), 4)
         saver.wait()
     assert saver.failed == 1 and "Free some space" in caplog.text
