@@ -152,6 +152,47 @@ def test_when_it_saves_changes_nothing(tmp_path, save_freq, whole):
     check_same(whole, train(tmp_path, Interrupt(7, preempt), Interrupt(7, crash), save_freq=save_freq))
 
 
+def test_a_notice_while_data_is_waited_for(tmp_path):
+    begun, told = [], []
+    begin = keras.callbacks.LambdaCallback(on_train_batch_begin=lambda batch, logs: begun.append(batch))
+
+    def batches():
+        for start in range(0, EXAMPLES, BATCH):
+            if begun and not told:
+                told.append(start)
+                preempt()  # in a thread of tf.data, while the training waits for this batch
+            yield X[start : start + BATCH], Y[start : start + BATCH]
+
+    def fit():
+        spec = tuple(tf.TensorSpec((None, *array.shape[1:]), tf.float32) for array in (X, Y))
+        data, model = tf.data.Dataset.from_generator(batches, output_signature=spec), make_model()
+        backup = BackupAndRestore(tmp_path, delete_checkpoint=False)
+        return model, tfdist.fit(model, data, epochs=2, callbacks=[backup, begin], verbose=0)
+
+    with pytest.raises(tfdist.Preempted):
+        fit()
+    assert told and steps(tmp_path)
+    resumed = fit()
+    check_same(resumed, fit())
+    assert resumed[1].epoch == [0, 1]
+
+
+def test_a_notice_in_the_first_compilation(tmp_path):
+    begun, told = [], []
+
+    class Traced(keras.Model):
+        def compute_loss(self, *args, **kwargs):
+            if begun and not told:
+                told.append(True)
+                preempt()
+            return super().compute_loss(*args, **kwargs)
+
+    begin = keras.callbacks.LambdaCallback(on_train_batch_begin=lambda batch, logs: begun.append(batch))
+    with pytest.raises(tfdist.Preempted):
+        tfdist.fit(make_model(Traced), X, Y, BATCH, callbacks=[BackupAndRestore(tmp_path), begin], verbose=0)
+    assert told and steps(tmp_path) == [1]
+
+
 def test_every_example_is_trained_on_once(tmp_path):
     train(tmp_path / "checkpoints", Interrupt(7, crash), Interrupt(5, preempt), ledger=tmp_path / "ledger")
     report = read_report(tmp_path / "ledger")
