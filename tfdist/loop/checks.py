@@ -145,6 +145,6 @@ def _check_callbacks(callbacks, share: Share) -> None:
     for callback in keras.tree.flatten(callbacks or []):
         if share.workers > 1 and isinstance(callback, keras.callbacks.BackupAndRestore):
             raise UnsupportedError(
-                "keras.callbacks.BackupAndRestore on several workers: all of them would write and read one file. Leave "
-                "it out, or save with keras.callbacks.ModelCheckpoint, which the chief alone runs."
+                "keras.callbacks.BackupAndRestore on several workers: all of them would write and read one file. Take "
+                "tfdist.callbacks.BackupAndRestore in its place, which has its arguments."
             )
