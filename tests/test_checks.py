@@ -105,4 +105,4 @@ def test_refused_on_several_workers():
         assert "inside `with strategy.scope():`" in messages["outside"]
         assert "describes 2 workers" in messages["no scope"]
         assert "1 row(s) for 2 replicas" in messages["own step"]
-        assert "ModelCheckpoint" in messages["backup"]
+        assert "tfdist.callbacks.BackupAndRestore" in messages["backup"]
