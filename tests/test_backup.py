@@ -12,7 +12,7 @@ import pytest
 import tensorflow as tf
 
 import tfdist
-from tests.interruptions import Crash, Interrupt, callbacks, check_same, crash, preempt, until_it_has_ended
+from tests.interruptions import Crash, Interrupt, OwnStep, callbacks, check_same, crash, preempt, until_it_has_ended
 from tfdist.callbacks import BackupAndRestore
 from tfdist.ledger import read_report
 
@@ -20,17 +20,6 @@ EXAMPLES, BATCH, EPOCHS = 44, 8, 3
 STEPS = 6  # in an epoch, the last one of four rows
 RANDOM = np.random.RandomState(0)
 X, Y = RANDOM.randn(EXAMPLES, 6).astype("float32"), RANDOM.randn(EXAMPLES, 1).astype("float32")
-
-
-class OwnStep(keras.Model):
-    """A model with a train_step of its own, which returns logs of its own."""
-
-    def train_step(self, data):
-        x, y = data
-        with tf.GradientTape() as tape:
-            loss = self.compute_loss(y=y, y_pred=self(x, training=True))
-        self.optimizer.apply(tape.gradient(loss, self.trainable_variables), self.trainable_variables)
-        return {"own": loss}
 
 
 def make_model(kind=keras.Model):
@@ -393,3 +382,14 @@ def test_that_nothing_is_left_to_train_is_said(tmp_path, caplog):
         backup = BackupAndRestore(tmp_path, delete_checkpoint=False)
         tfdist.fit(make_model(), X, Y, BATCH, callbacks=[backup], verbose=0)
     assert "after 1 epoch(s): nothing is left to train" in caplog.text
+
+
+def test_a_preemption_that_cannot_be_saved_says_so(tmp_path):
+    def tell(event, **values):
+        raise RuntimeError("the dashboard is down")
+
+    folder = tmp_path / "checkpoints"
+    block = keras.callbacks.LambdaCallback(on_epoch_begin=lambda epoch, logs: folder.touch())
+    callbacks = [BackupAndRestore(folder, False, tell=tell), block, Interrupt(2, preempt)]
+    with pytest.raises(tfdist.Preempted, match="could not be saved"):
+        tfdist.fit(make_model(), X, Y, BATCH, callbacks=callbacks, verbose=0)

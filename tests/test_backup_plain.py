@@ -10,7 +10,7 @@ import tensorflow as tf
 
 import tfdist
 from tests import strategies
-from tests.interruptions import Crash, Interrupt, callbacks, check_same, crash, preempt, until_it_has_ended
+from tests.interruptions import Crash, Interrupt, OwnStep, callbacks, check_same, crash, preempt, until_it_has_ended
 from tfdist.callbacks import BackupAndRestore, RollbackOnSpike
 from tfdist.testing import run_cluster
 
@@ -37,17 +37,6 @@ class Shuffled(keras.utils.PyDataset):
 
     def on_epoch_end(self):
         self.order = self.random.permutation(STEPS)
-
-
-class OwnStep(keras.Model):
-    """A model with a train_step of its own, which returns logs of its own."""
-
-    def train_step(self, data):
-        x, y = data
-        with tf.GradientTape() as tape:
-            loss = self.compute_loss(y=y, y_pred=self(x, training=True))
-        self.optimizer.apply(tape.gradient(loss, self.trainable_variables), self.trainable_variables)
-        return {"own": loss}
 
 
 def dataset(known=True, again=True):

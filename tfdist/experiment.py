@@ -17,7 +17,6 @@ from tfdist.data import as_data, served
 from tfdist.environments import read_data_service
 from tfdist.errors import ConfigError
 from tfdist.loop import evaluate, fit
-from tfdist.preemption import read_watcher
 from tfdist.schedules import Decay, drop_warmup, make_schedule
 from tfdist.step.agree import gather_now
 from tfdist.strategy import make_strategy, share_of
@@ -210,7 +209,7 @@ def _backup(settings, workdir, writer):
             mean_time_between_failures=settings.mean_time_between_failures,
             max_failed_saves=settings.max_failed_saves,
             grace=settings.grace,
-            watchers=[read_watcher(watcher) for watcher in settings.watchers],
+            watchers=settings.watchers,
             tell=workdir.write_event,
         )
     ]

@@ -80,9 +80,8 @@ class BackupAndRestore(keras.callbacks.Callback):
         self._interval, self._save_freq = _interval(save_freq, mean_time_between_failures), save_freq
         self._delete, self._grace, self._watchers = delete_checkpoint, grace, _watchers(watchers)
         self._skips = skip_batches
-        self._tell = tell or _tell_nobody
         checkpoints = Checkpoints(backup_dir, retention or Retention(keep_last=1 + bool(double_checkpoint)))
-        self._keeper = Keeper(checkpoints, max_failed_saves, self._tell)
+        self._keeper = Keeper(checkpoints, max_failed_saves, tell or _tell_nobody)
         self._listener: Listener | None = None
         self._training: Any = None
         self._saved, self._saved_at = Progress(), 0.0
@@ -146,7 +145,7 @@ class BackupAndRestore(keras.callbacks.Callback):
     def on_epoch_over(self) -> None:
         """Saves if it is time, or if this was the last epoch and its end stays."""
         epoch = self._training.progress.epoch
-        by_epochs = isinstance(self._interval, EveryEpochs) and epoch % self._interval.epochs == 0
+        by_epochs = isinstance(self._interval, EveryEpochs) and self._interval.at_epoch(epoch, 0.0, None)
         if by_epochs or (self._has_ended and not self._delete):
             self._save()
 
@@ -195,10 +194,10 @@ class BackupAndRestore(keras.callbacks.Callback):
 
     def _leave(self) -> None:
         step, reason = self._training.progress.total, self._reasons()
-        self._keeper.settle(self._training)
+        is_committed = self._keeper.settle(self._training)
         if self._training.share.worker == 0:
-            self._tell("preemption", step=step, reason=reason)
-        stands = "which is saved"
+            self._keeper.say("preemption", step=step, reason=reason)
+        stands = "which is saved" if is_committed else "which could not be saved: the checkpoint before stands"
         if self._saved.total != step:
             stands = f"in an epoch that begins anew, after step {self._saved.total}"
         message = f"Preempted ({reason}) after step {step}, {stands}. Run the whole job again to go on."

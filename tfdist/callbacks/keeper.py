@@ -56,7 +56,7 @@ class Keeper:
         if training.share.worker == 0:
             seconds = time.monotonic() - start
             _log.info("Restored step %d (%s) in %.1f s.", training.progress.total, training.progress, seconds)
-            self._say("restore", step=training.progress.total, seconds=seconds)
+            self.say("restore", step=training.progress.total, seconds=seconds)
         return True
 
     def save(self, training) -> None:
@@ -90,13 +90,15 @@ class Keeper:
             then = training.go_back(directory)
         self._bad = then.total
         if share.worker == 0:
-            self._say("rollback", step=training.progress.total, checkpoint=then.total)
+            self.say("rollback", step=training.progress.total, checkpoint=then.total)
         return then
 
-    def settle(self, training) -> None:
-        """Returns once the last save is committed, or has failed."""
+    def settle(self, training) -> bool:
+        """Returns once the last save is committed, or has failed: whether it is committed, on all workers alike."""
         self._saver.wait()
         self._check(training)
+        failed = b"failed" if self._saver.failed else b""
+        return not share_bytes(training.model.distribute_strategy, training.share, failed)
 
     def remove(self) -> None:
         """Removes the checkpoints, on the chief, as far as that can be done."""
@@ -121,9 +123,9 @@ class Keeper:
             metrics=snapshot.metrics,
             arrays=snapshot.files.facts(),
         )
-        self._say("save", step=snapshot.progress.total, blocked=blocked, seconds=time.monotonic() - start)
+        self.say("save", step=snapshot.progress.total, blocked=blocked, seconds=time.monotonic() - start)
 
-    def _say(self, event: str, **values) -> None:
+    def say(self, event: str, **values) -> None:
         """Tells the user's function, whose failures are no reason to end a training."""
         try:
             self._tell(event, **values)
