@@ -8,6 +8,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from tfdist.heartbeat import beat
 from tfdist.loop.course import Course
 from tfdist.loop.failures import told_to_users
 from tfdist.loop.feed import Feed
@@ -54,6 +55,7 @@ class Driver:
                 self._pauses.grant(Pause(int(outcome.steps)))
                 continue
             self._course.take_in(outcome)
+            beat(self._course.progress.total if self._kind == "train" else None)
             if record is not None:
                 record(*outcome.seen)
             after(self._step - 1, self._course.logs)

@@ -1,6 +1,7 @@
 """`evaluate`."""
 
 from tfdist.data import as_data
+from tfdist.heartbeat import rest
 from tfdist.loop import checks, runner
 from tfdist.loop.callbacks import callback_list
 from tfdist.loop.course import Course
@@ -33,7 +34,9 @@ def evaluate(
     container = callback_list(
         callbacks, model, is_chief=chief, verbose=verbose, history=False, epochs=1, steps=evaluation.feed.steps
     )
-    return evaluation.run(container, Pauses([]))
+    logs = evaluation.run(container, Pauses([]))
+    rest()
+    return logs
 
 
 class Evaluation:

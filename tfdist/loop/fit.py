@@ -10,6 +10,7 @@ from tfdist.data.service import Served
 from tfdist.data.split import split_validation
 from tfdist.environments import read_data_service
 from tfdist.errors import UserError
+from tfdist.heartbeat import rest
 from tfdist.loop import checks, runner
 from tfdist.loop.callbacks import callback_list
 from tfdist.loop.drive import Driver
@@ -115,6 +116,7 @@ def fit(
         if isinstance(model.optimizer, keras.optimizers.Optimizer) and epochs > initial_epoch:
             model.optimizer.finalize_variable_values(model.trainable_weights)
         container.on_train_end(logs)
+    rest()
     return model.history
 
 

@@ -7,6 +7,7 @@ import tensorflow as tf
 from tfdist.batching import Share
 from tfdist.data import as_data
 from tfdist.errors import UnsupportedError
+from tfdist.heartbeat import beat, rest
 from tfdist.loop import checks, runner
 from tfdist.loop.callbacks import callback_list
 from tfdist.loop.failures import told_to_users
@@ -58,10 +59,12 @@ def _predict_own_rows(feed: Feed, function, callbacks):
         with told_to_users(feed):
             found = function(Rows(rows, tf.size(ids, tf.int64)), batch)
             results = [keras.tree.map_structure(np.asarray, result) for result in found]
+        beat()
         for kept, result in zip(outputs, results):
             kept.append(result)
         callbacks.on_predict_batch_end(step, {"outputs": results[0]})
     callbacks.on_predict_end()
+    rest()
     return global_rows, outputs
 
 
