@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tfdist.batching import EpochPlan, Share, part_start
+from tfdist.batching import EpochPlan, Share, elastic_accumulation, part_start
 from tfdist.errors import BatchError
 
 rows = st.integers(0, 500)
@@ -83,3 +83,17 @@ def test_an_epoch_holds_each_example_once_or_says_how_many_it_drops(examples, ba
 def test_what_cannot_be_split_is_refused(make, message):
     with pytest.raises(BatchError, match=message):
         make()
+
+
+@given(st.integers(1, 2000), st.integers(1, 5), st.integers(1, 16), st.integers(1, 16))
+def test_fewer_workers_have_no_larger_micro_batches_than_all_of_them(rows, accumulate, workers, full):
+    workers, full = sorted((workers, full))
+
+    def largest(workers, accumulate):
+        return max(max(sizes(size, accumulate)) for size in sizes(rows, workers))
+
+    more = elastic_accumulation(accumulate, workers, full)
+    assert largest(workers, more) <= largest(full, accumulate)
+    assert more % accumulate == 0
+    assert elastic_accumulation(accumulate, full, full) == accumulate
+    assert more == accumulate or workers * (more - accumulate) < full * accumulate  # the smallest multiple

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from tfdist.cluster import Cluster
 from tfdist.cluster.kinds import check_kind, choose_kind
-from tfdist.environments import read_cluster, read_data_service
+from tfdist.environments import read_cluster, read_data_service, read_full_workers
 from tfdist.environments.nodelist import expand_nodes, expand_tasks
 from tfdist.errors import ClusterError, UserError
 
@@ -416,3 +416,9 @@ def test_data_service_is_read(environ, service):
 def test_half_a_data_service_is_refused(environ):
     with pytest.raises(ClusterError, match="TFDIST_DATA_WORKERS="):
         read_data_service(environ)
+
+
+def test_full_size_of_an_elastic_job_is_read():
+    assert [read_full_workers({}), read_full_workers({"TFDIST_FULL_WORKERS": "4"})] == [None, 4]
+    with pytest.raises(ClusterError, match="TFDIST_FULL_WORKERS='0' is not a whole number of at least 1"):
+        read_full_workers({"TFDIST_FULL_WORKERS": "0"})

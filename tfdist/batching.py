@@ -22,6 +22,15 @@ def part_start(rows, parts, index):
     return (index * rows + parts - 1) // parts
 
 
+def elastic_accumulation(accumulate_steps: int, workers: int, full_workers: int) -> int:
+    """Micro-batches per replica where `workers` do the work of `full_workers`, with `accumulate_steps` each.
+
+    The smallest whole multiple at which no micro-batch has more rows than it has with all workers. The global batch is
+    the same, and so are its rows and their order.
+    """
+    return accumulate_steps * -(-full_workers // workers)
+
+
 @dataclasses.dataclass(frozen=True)
 class Share:
     """Which rows of every global batch a worker reads: those of its own replicas."""

@@ -8,13 +8,14 @@ import time
 
 import keras
 
+from tfdist.batching import elastic_accumulation
 from tfdist.callbacks import BackupAndRestore, MetricsWriter
 from tfdist.checkpoint import Checkpoints
 from tfdist.cluster import Cluster
 from tfdist.config import Experiment
 from tfdist.config_file import changed_settings, to_dict
 from tfdist.data import as_data, served
-from tfdist.environments import read_data_service
+from tfdist.environments import read_data_service, read_full_workers
 from tfdist.errors import ConfigError
 from tfdist.loop import evaluate, fit
 from tfdist.schedules import Decay, drop_warmup, make_schedule
@@ -47,7 +48,8 @@ def run(experiment: Experiment, cluster: Cluster, workdir: Workdir, strategy_kin
     say(f"{experiment.scaling}, warm-up {experiment.learning_rate.warmup}, then {experiment.learning_rate.schedule}")
     with strategy.scope():
         model = _compiled(task, experiment, schedule)
-    if not _train(model, experiment, train_data, held_out, workdir):
+    accumulate_steps = _accumulate_steps(experiment, cluster)
+    if not _train(model, experiment, train_data, held_out, workdir, accumulate_steps):
         say(f"The training in {workdir.path} had ended before: nothing was trained. Another --workdir trains anew.")
     trained = time.monotonic()
     logs = evaluate(model, held_out, batch_size=batch_size_of(experiment, held_out), verbose=0)
@@ -157,7 +159,22 @@ def _optimizer(settings, schedule):
         raise ConfigError(f"optimizer={settings.name} with {dict(settings.arguments)}: {error}") from error
 
 
-def _train(model, experiment, data, held_out, workdir):
+def _accumulate_steps(experiment, cluster) -> int:
+    """Those of the settings, or more where workers of an elastic job are missing."""
+    full = read_full_workers()
+    if full is None or full <= cluster.num_workers:
+        return experiment.accumulate_steps
+    steps = elastic_accumulation(experiment.accumulate_steps, cluster.num_workers, full)
+    _log.info(
+        "%d of %d workers: each takes more rows of the same global batches, in %d micro-batch(es).",
+        cluster.num_workers,
+        full,
+        steps,
+    )
+    return steps
+
+
+def _train(model, experiment, data, held_out, workdir, accumulate_steps):
     """Returns whether there was anything left to train."""
     begun: list[int] = []
     with contextlib.closing(make_writer(experiment.writers, workdir.path)) as writer:
@@ -186,7 +203,7 @@ def _train(model, experiment, data, held_out, workdir):
             ],
             validation_data=held_out if experiment.validation_freq else None,
             validation_freq=experiment.validation_freq or 1,
-            accumulate_steps=experiment.accumulate_steps,
+            accumulate_steps=accumulate_steps,
             drop_remainder=experiment.drop_remainder,
             ledger=workdir.file("ledger") if experiment.data.ledger else None,
         )

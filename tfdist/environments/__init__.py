@@ -12,6 +12,7 @@ Four variables of this project say what a platform does not:
 * TFDIST_SUBDOMAIN: the headless service of the pods, for Kubernetes.
 
 Two more name a tf.data service: TFDIST_DATA_SERVICE its dispatcher, TFDIST_DATA_WORKERS its number of data workers.
+TFDIST_FULL_WORKERS is the number of workers of an elastic job when none of its hosts is lost.
 """
 
 import os
@@ -19,11 +20,12 @@ from collections.abc import Mapping
 
 from tfdist.cluster import Cluster
 from tfdist.environments import kubernetes, open_mpi, sagemaker, slurm
+from tfdist.environments.elastic import read_full_workers
 from tfdist.environments.service import read_data_service
 from tfdist.environments.variables import WORKERS, whole_number
 from tfdist.errors import ClusterError
 
-__all__ = ["read_cluster", "read_data_service"]
+__all__ = ["read_cluster", "read_data_service", "read_full_workers"]
 
 _PLATFORMS = (open_mpi.read, sagemaker.read, slurm.read, kubernetes.read)
 
