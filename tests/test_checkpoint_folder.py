@@ -2,6 +2,7 @@
 
 import os
 import pathlib
+import time
 import uuid
 
 import pytest
@@ -206,3 +207,30 @@ def test_metrics_that_are_no_numbers_come_back(tmp_path):
     assert str(metrics) == "{'loss': nan, 'bound': -inf, 'accuracy': 0.1}"
     with pytest.raises(DamageError):
         Manifest.decode(b"")
+
+
+def test_a_write_that_the_disk_has_lost_meanwhile_is_no_checkpoint(local, tmp_path):
+    """The kernel tells of it once, to whoever syncs first."""
+
+    def write(directory):
+        lost = pathlib.Path(directory, "lost")
+        lost.symlink_to("/proc/version")  # cannot be synced
+        time.sleep(0.5)
+        lost.unlink()
+
+    with pytest.raises(OSError, match="Invalid argument"):
+        local.commit(4, write, progress={}, metrics={}, arrays=ARRAYS)
+    assert local.steps() == [3, 2, 1]
+    assert len(list(tmp_path.iterdir())) == 3
+
+
+def test_what_is_removed_while_it_is_written_does_no_harm(local):
+    def write(directory):
+        for number in range(2000):
+            passing = pathlib.Path(directory, f"passing-{number}")
+            passing.write_bytes(b"")
+            passing.unlink()
+        writer(**contents(4))(directory)
+
+    local.commit(4, write, progress={}, metrics={}, arrays=ARRAYS)
+    assert read(local, 4) == contents(4)

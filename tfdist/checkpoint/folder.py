@@ -68,8 +68,9 @@ class Checkpoints:
         """
         self._storage.clear()
         with self._storage.partial() as directory:
-            write(directory)
-            facts = dict(progress), dict(metrics), dict(arrays), files_in(directory)
+            with self._storage.filling(directory):
+                write(directory)
+                facts = dict(progress), dict(metrics), dict(arrays), files_in(directory)
             manifest = Manifest(step, self._clock(), read_versions(), *facts)
             with open(os.path.join(directory, MANIFEST), "wb") as file:
                 file.write(manifest.encode())

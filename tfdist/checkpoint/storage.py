@@ -8,6 +8,7 @@ import uuid
 from collections.abc import Iterable, Iterator
 from typing import BinaryIO, Protocol
 
+from tfdist.checkpoint.flush import flushing, sync
 from tfdist.checkpoint.place import Place, next_place, read_places
 
 _PARTIAL = ".partial-"
@@ -34,6 +35,9 @@ class Storage(Protocol):
 
     def partial(self) -> contextlib.AbstractContextManager[str]:
         """A new local directory to write a checkpoint to; nothing is left of it afterwards, unless published."""
+
+    def filling(self, directory: str) -> contextlib.AbstractContextManager[None]:
+        """Lasts while files are written into `directory`, to bring them to the disk beside it where that saves time."""
 
     def publish(self, directory: str, step: int) -> Place:
         """Makes what is in `directory` a checkpoint, wholly or not at all."""
@@ -91,10 +95,13 @@ class LocalStorage:
         finally:
             shutil.rmtree(directory, ignore_errors=True)
 
+    def filling(self, directory: str):
+        return flushing(directory)
+
     def publish(self, directory: str, step: int) -> Place:
         place = next_place(step, self._names())
         for entry in os.scandir(directory):
-            _sync(entry.path)
+            sync(entry.path)
         _sync_directory(directory)
         os.rename(directory, self.path(place))
         _sync_directory(self._folder)
@@ -137,14 +144,6 @@ def _remove(path):
         os.remove(path)
 
 
-def _sync(path):
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-
-
 def _sync_directory(path):
     with contextlib.suppress(OSError):  # some network file systems cannot sync a directory, and need not
-        _sync(path)
+        sync(path)
